@@ -1,6 +1,6 @@
 /*
- * Descriptors from slabs that are never unmapped. Each thread keeps a list of spare ones, which is refilled from and
- * spilled to the global list in batches: one lock per BATCH calls.
+ * Descriptors from slabs that are never unmapped. Each thread keeps a list of spare ones, which is
+ * refilled from and spilled to the global list in batches: one lock per BATCH calls.
  */
 #include "cache/cache.h"
 
@@ -30,7 +30,8 @@ static struct zr_block *pop(struct zr_block **list) {
     return b;
 }
 
-/* The caller holds the lock. Each slab is twice as large as the one before, so small processes stay small. */
+/* The caller holds the lock. Each slab is twice as large as the one before, so small processes stay
+ * small. */
 static bool add_slab(void) {
     unsigned n = all.slabs;
     size_t bytes = (size_t)FIRST_SLAB << (n < DOUBLINGS ? n : DOUBLINGS);
@@ -95,7 +96,8 @@ void zr_cache_thread_end(void) {
     zr_block_spill(0);
 }
 
-/* The parent's descriptors are left alone: the lists may be half changed, and its blocks are not the child's. */
+/* The parent's descriptors are left alone: the lists may be half changed, and its blocks are not
+ * the child's. */
 void zr_block_fork_child(void) {
     all.slabs = 0;
     all.spare = NULL;

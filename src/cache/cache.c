@@ -1,10 +1,11 @@
 /*
- * Striped free lists. A thread uses one of ZR_STRIPES stripes, each with a lock, a hash table of bins (one per key and
- * size: a stack of blocks, whose top, the newest, stands for the bin in its bucket), and an LRU list per account. A
- * request looks into its own stripe first and then into the others. One locked instruction per lock, and nobody waits
- * unless two threads share a stripe.
+ * Striped free lists. A thread uses one of ZR_STRIPES stripes, each with a lock, a hash table of
+ * bins (one per key and size: a stack of blocks, whose top, the newest, stands for the bin in its
+ * bucket), and an LRU list per account. A request looks into its own stripe first and then into the
+ * others. One locked instruction per lock, and nobody waits unless two threads share a stripe.
  *
- * Eviction takes blocks out of their stripe under its lock and gives them to the driver after it is released.
+ * Eviction takes blocks out of their stripe under its lock and gives them to the driver after it is
+ * released.
  */
 #include "cache/cache.h"
 
@@ -14,7 +15,8 @@ enum {
     ZR_STRIPES = 16,
     BUCKETS = 512,
     SWEEP = 1024, /* blocks at most */
-    /* Flags that stay when a block is handed out again; the others say what the last owner did with it. */
+    /* Flags that stay when a block is handed out again; the others say what the last owner did with
+       it. */
     OF_THE_BLOCK = (ZR_BLOCK_SKIPPED - 1) & ~(ZR_BLOCK_SYCL | ZR_BLOCK_WITH_CONTEXT)
 };
 
@@ -27,7 +29,8 @@ struct zr_stripe {
     struct zr_lock lock;
     uint32_t hits; /* atomic: read without the lock */
     struct lru lru[ZR_ACCOUNTS];
-    struct zr_block *bucket[BUCKETS]; /* atomic: read without the lock; the tops of bins, by their `next` */
+    struct zr_block
+        *bucket[BUCKETS]; /* atomic: read without the lock; the tops of bins, by their `next` */
 } __attribute__((aligned(128)));
 
 static struct zr_stripe stripes[ZR_STRIPES];
@@ -40,11 +43,12 @@ static uint32_t next_stripe;         /* atomic */
 static uint32_t leaving;             /* atomic: blocks taken out and not yet back at the driver */
 static uint32_t returned;            /* atomic */
 
-/* --- stripes ------------------------------------------------------------------------------------------------------ */
+/* --- stripes ---------------------------------------------------------------------------------- */
 
 static struct zr_stripe *own_stripe(void) {
     if (unlikely(!zr_thread.cache.stripe))
-        zr_thread.cache.stripe = &stripes[__atomic_fetch_add(&next_stripe, 1, __ATOMIC_RELAXED) % ZR_STRIPES];
+        zr_thread.cache.stripe =
+            &stripes[__atomic_fetch_add(&next_stripe, 1, __ATOMIC_RELAXED) % ZR_STRIPES];
     return zr_thread.cache.stripe;
 }
 
@@ -61,11 +65,12 @@ static struct zr_stripe *after(struct zr_stripe *s) {
 }
 
 /*
- * Keys that agree in these fields seldom differ in the others: such bins share a bucket. The multiplication carries
- * every bit to the top.
+ * Keys that agree in these fields seldom differ in the others: such bins share a bucket. The
+ * multiplication carries every bit to the top.
  */
 static unsigned bucket_of(const struct zr_key *key, size_t held) {
-    uint64_t x = (uintptr_t)key->context + ((uintptr_t)key->device << 24) + (held << 12) + key->align;
+    uint64_t x =
+        (uintptr_t)key->context + ((uintptr_t)key->device << 24) + (held << 12) + key->align;
 
     return (unsigned)(x * 0x9e3779b97f4a7c15u >> 55);
 }
@@ -73,13 +78,15 @@ _Static_assert(BUCKETS == 1 << 9, "the hash has 9 bits");
 
 /* Field by field: a wider load of what was just written in parts would defeat store forwarding. */
 static bool is_same(const struct zr_key *a, const struct zr_key *b) {
-    return a->context == b->context && a->device == b->device && a->residents == b->residents && a->flags == b->flags &&
-           a->ordinal == b->ordinal && a->extra == b->extra && a->account == b->account && a->kind == b->kind &&
-           a->align == b->align;
+    return a->context == b->context && a->device == b->device && a->residents == b->residents &&
+           a->flags == b->flags && a->ordinal == b->ordinal && a->extra == b->extra &&
+           a->account == b->account && a->kind == b->kind && a->align == b->align;
 }
 
-/* The link to the top of the bin of this key and size; *result is NULL if there is none. The caller holds the lock. */
-static inline struct zr_block **find_bin(struct zr_block **bucket, const struct zr_key *key, size_t held) {
+/* The link to the top of the bin of this key and size; *result is NULL if there is none. The caller
+ * holds the lock. */
+static inline struct zr_block **find_bin(struct zr_block **bucket, const struct zr_key *key,
+                                         size_t held) {
     while (*bucket && ((*bucket)->held != held || !is_same(&(*bucket)->key, key)))
         bucket = &(*bucket)->next;
     return bucket;
@@ -89,14 +96,15 @@ static struct zr_block **bin_of(struct zr_stripe *s, const struct zr_block *b) {
     return find_bin(&s->bucket[bucket_of(&b->key, b->held)], &b->key, b->held);
 }
 
-/* Atomic, because readers without the lock look at buckets, and the report of a wrong free at `above` and `next`. */
+/* Atomic, because readers without the lock look at buckets, and the report of a wrong free at
+ * `above` and `next`. */
 static void set(struct zr_block **at, struct zr_block *b) {
     __atomic_store_n(at, b, __ATOMIC_RELEASE);
 }
 
 /*
- * Files a block as the newest of its bin and account. The caller holds the lock. A thread that makes the block resident
- * just now changes `residents`, not the key that it is found by.
+ * Files a block as the newest of its bin and account. The caller holds the lock. A thread that
+ * makes the block resident just now changes `residents`, not the key that it is found by.
  */
 static void file(struct zr_stripe *s, struct zr_block *b) {
     struct lru *lru = &s->lru[b->key.account];
@@ -145,7 +153,7 @@ static inline void unfile(struct zr_stripe *s, struct zr_block **at, struct zr_b
     __atomic_store_n(&lru->bytes, lru->bytes - b->held, __ATOMIC_RELAXED);
 }
 
-/* --- how blocks leave --------------------------------------------------------------------------------------------- */
+/* --- how blocks leave ------------------------------------------------------------------------- */
 
 void zr_leaving(unsigned blocks) {
     __atomic_fetch_add(&leaving, blocks, __ATOMIC_ACQ_REL);
@@ -163,7 +171,8 @@ static struct {
     zr_release *release;
 } refused;
 
-/* LEAVING first: once the driver has the block, another thread may get and insert the same address. */
+/* LEAVING first: once the driver has the block, another thread may get and insert the same address.
+ */
 void zr_cache_give_back(struct zr_block *b, zr_release *release) {
     __atomic_store_n(&b->word, zr_block_word(b) >> 32 << 32 | ZR_BLOCK_LEAVING, __ATOMIC_RELEASE);
     if (likely(release(b))) {
@@ -187,7 +196,8 @@ static void release_all(struct zr_block *list) {
     }
 }
 
-/* Has release() called for each of those that were refused before, of this context or all (NULL). */
+/* Has release() called for each of those that were refused before, of this context or all (NULL).
+ */
 ZR_COLD void zr_cache_try_again(const void *context, zr_release *release) {
     struct zr_block *list = NULL, **at;
 
@@ -224,8 +234,10 @@ struct criteria {
     const struct zr_block *except;
 };
 
-/* Moves what meets the criteria from the LRU list of one account to *list, oldest first. The caller holds the lock. */
-static uint64_t take_out(struct zr_stripe *s, unsigned account, struct criteria *c, struct zr_block **list) {
+/* Moves what meets the criteria from the LRU list of one account to *list, oldest first. The caller
+ * holds the lock. */
+static uint64_t take_out(struct zr_stripe *s, unsigned account, struct criteria *c,
+                         struct zr_block **list) {
     struct zr_block *b, *newer;
     uint64_t bytes = 0;
 
@@ -246,7 +258,8 @@ static uint64_t take_out(struct zr_stripe *s, unsigned account, struct criteria 
     return bytes;
 }
 
-/* Gives what meets the criteria back to the driver, from the caller's stripe first. Returns the bytes. */
+/* Gives what meets the criteria back to the driver, from the caller's stripe first. Returns the
+ * bytes. */
 static ZR_COLD uint64_t evict(struct criteria c) {
     unsigned first = c.account < ZR_ACCOUNTS ? c.account : 0;
     unsigned end = c.account < ZR_ACCOUNTS ? c.account + 1 : ZR_ACCOUNTS;
@@ -273,14 +286,16 @@ static inline void sweep(uint32_t now) {
 
     if (likely((int32_t)(now - due) < 0) || unused == 0)
         return;
-    if (__atomic_compare_exchange_n(&next_sweep, &due, now + unused / 4 + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    if (__atomic_compare_exchange_n(&next_sweep, &due, now + unused / 4 + 1, false,
+                                    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         evict((struct criteria){ZR_ACCOUNTS, NULL, unused, now, UINT64_MAX, SWEEP, NULL});
 }
 
-/* --- the interface ------------------------------------------------------------------------------------------------ */
+/* --- the interface ---------------------------------------------------------------------------- */
 
 /* From one stripe; NULL when it has none. */
-static struct zr_block *get_from(struct zr_stripe *s, unsigned bucket, const struct zr_key *key, size_t held) {
+static struct zr_block *get_from(struct zr_stripe *s, unsigned bucket, const struct zr_key *key,
+                                 size_t held) {
     struct zr_block **at = &s->bucket[bucket], *b;
 
     if (!__atomic_load_n(at, __ATOMIC_ACQUIRE))
@@ -327,12 +342,14 @@ void zr_cache_put(struct zr_block *b) {
     file(s, b);
     bytes = s->lru[account].bytes;
     zr_unlock(&s->lock);
-    /* As long as no stripe exceeds its share of the limit, there is no need to add up all of them. */
+    /* As long as no stripe exceeds its share of the limit, there is no need to add up all of them.
+     */
     if (likely(bytes <= limit / ZR_STRIPES))
         return;
     all = zr_cache_bytes(account);
     if (all > limit)
-        evict((struct criteria){.account = account, .bytes = all - limit, .blocks = UINT32_MAX, .except = b});
+        evict((struct criteria){
+            .account = account, .bytes = all - limit, .blocks = UINT32_MAX, .except = b});
 }
 
 /* Ages have 31 bits. */
@@ -366,7 +383,8 @@ size_t zr_cache_round(size_t size) {
 uint64_t zr_cache_trim(unsigned account, const void *context) {
     if (unlikely(__atomic_load_n(&refused.first, __ATOMIC_RELAXED)))
         zr_cache_try_again(context, NULL);
-    return evict((struct criteria){.account = account, .context = context, .bytes = UINT64_MAX, .blocks = UINT32_MAX});
+    return evict((struct criteria){
+        .account = account, .context = context, .bytes = UINT64_MAX, .blocks = UINT32_MAX});
 }
 
 /* Cold: looks at every block with its key in every stripe. */

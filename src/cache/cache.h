@@ -1,10 +1,10 @@
 /*
- * The map of cache/: blocks, the map from address to block, the cache of whole blocks, and the pool. Knows keys,
- * blocks and a table of backing functions; nothing of Level Zero, SYCL, settings or files. Grouped by the file that
- * defines it.
+ * The map of cache/: blocks, the map from address to block, the cache of whole blocks, and the
+ * pool. Knows keys, blocks and a table of backing functions; nothing of Level Zero, SYCL, settings
+ * or files. Grouped by the file that defines it.
  *
- * Safe for any number of threads. Memory comes from mmap, errno is preserved, there is no thread of our own: the clock
- * is looked at on calls. No lock is held while a backing function runs.
+ * Safe for any number of threads. Memory comes from mmap, errno is preserved, there is no thread of
+ * our own: the clock is looked at on calls. No lock is held while a backing function runs.
  */
 #ifndef ZEROUTE_CACHE_H
 #define ZEROUTE_CACHE_H
@@ -20,34 +20,42 @@ enum {
     ZR_HOST_ACCOUNT = ZR_ACCOUNTS - 1
 };
 
-/* --- block.c: the descriptor of one allocation -------------------------------------------------------------------- */
+/* --- block.c: the descriptor of one allocation ------------------------------------------------ */
 enum zr_block_state {
     ZR_BLOCK_NONE,    /* not in the map: new, or gone */
     ZR_BLOCK_LIVE,    /* the program has it */
-    ZR_BLOCK_CACHED,  /* in the map, free for reuse: not an allocation as far as the program can see */
-    ZR_BLOCK_LEAVING, /* on its way from the cache to the driver, which may hand the address out again at any time */
+    ZR_BLOCK_CACHED,  /* in the map, free for reuse: not an allocation as far as the program can see
+                       */
+    ZR_BLOCK_LEAVING, /* on its way from the cache to the driver, which may hand the address out
+                         again at any time */
     ZR_BLOCK_FREEING  /* a free of the program's is on its way there */
 };
 
 enum zr_block_flags {
-    ZR_BLOCK_EXPORTED = 1 << 0,     /* its IPC handle was taken: goes back to the driver when it is freed */
-    ZR_BLOCK_CACHEABLE = 1 << 1,    /* may be cached when it is freed: every property of it is in its key */
-    ZR_BLOCK_PINNED = 1 << 2,       /* something depends on its free (a callback, a host mapping): never cached */
-    ZR_BLOCK_FOREIGN = 1 << 3,      /* allocated past us: known, not booked */
-    ZR_BLOCK_POOLED = 1 << 5,       /* a segment of a pool of ours, which books what it hands out itself */
-    ZR_BLOCK_SYCL = 1 << 6,         /* handed out at a SYCL entry point, and taken back there */
+    ZR_BLOCK_EXPORTED =
+        1 << 0, /* its IPC handle was taken: goes back to the driver when it is freed */
+    ZR_BLOCK_CACHEABLE =
+        1 << 1, /* may be cached when it is freed: every property of it is in its key */
+    ZR_BLOCK_PINNED =
+        1 << 2, /* something depends on its free (a callback, a host mapping): never cached */
+    ZR_BLOCK_FOREIGN = 1 << 3, /* allocated past us: known, not booked */
+    ZR_BLOCK_POOLED =
+        1 << 5,             /* a segment of a pool of ours, which books what it hands out itself */
+    ZR_BLOCK_SYCL = 1 << 6, /* handed out at a SYCL entry point, and taken back there */
     ZR_BLOCK_WITH_CONTEXT = 1 << 7, /* the runtime would free it with its context: so do we */
     ZR_BLOCK_HOOK = 8,              /* bits 8 to 13: the hook that it came through */
-    ZR_BLOCK_DIRECT = 1 << 14,      /* a pool's, handed out as the provider gave it: `owner` is that pool */
-    ZR_BLOCK_SKIPPED = 1 << 16      /* << n, n below 15: residency on device n was requested and skipped */
+    ZR_BLOCK_DIRECT =
+        1 << 14, /* a pool's, handed out as the provider gave it: `owner` is that pool */
+    ZR_BLOCK_SKIPPED =
+        1 << 16 /* << n, n below 15: residency on device n was requested and skipped */
 };
 #define ZR_BLOCK_ORPHANED (1u << 31) /* its context was destroyed */
 
 /* Blocks are interchangeable when their keys are equal. */
 struct zr_key {
     void *context;
-    void *device;            /* handle: a sub-device and its card are different ones */
-    uint64_t residents;      /* bit n: resident on device n; of a block: as it is filed in the cache */
+    void *device;       /* handle: a sub-device and its card are different ones */
+    uint64_t residents; /* bit n: resident on device n; of a block: as it is filed in the cache */
     uint32_t flags, ordinal; /* of the descriptor */
     uint32_t extra;          /* relaxed allocation limits */
     uint16_t account;        /* whose limit counts it: the number of the device */
@@ -59,8 +67,9 @@ struct zr_segment_of_pool;
 struct zr_checked;
 
 /*
- * Descriptors are type-stable: the memory of one never becomes anything else, so a reader without a lock may look at a
- * stale one and notice it, instead of faulting. Three cache lines; the first has what the map and the books need.
+ * Descriptors are type-stable: the memory of one never becomes anything else, so a reader without a
+ * lock may look at a stale one and notice it, instead of faulting. Three cache lines; the first has
+ * what the map and the books need.
  */
 struct zr_block {
     uintptr_t base;
@@ -71,20 +80,24 @@ struct zr_block {
     uint32_t stamp;                     /* while cached: when it was freed, in milliseconds */
     struct zr_charge charge;            /* atomic: what was charged for it */
     struct zr_segment_of_pool *segment; /* the pool's own, or NULL */
-    struct zr_block *below;             /* in its bin, or in a list of those that are spare or leave */
+    struct zr_block *below; /* in its bin, or in a list of those that are spare or leave */
 
-    struct zr_key key; /* context, account and kind hold for every block; nothing in it changes while it is filed */
+    struct zr_key key; /* context, account and kind hold for every block; nothing in it changes
+                          while it is filed */
     struct zr_block *newer, *older; /* while cached: in its stripe, by the time it was freed */
     union {
         struct zr_block *above; /* while cached: in its bin; */
         struct zr_block *next;  /* of the one on top: that of the next bin in its bucket */
     };
 
-    uint64_t residents;   /* atomic, bit n: resident on device n; copied into the key when it is filed */
-    uint64_t requested;   /* atomic, bit n: residency on device n was requested since it was handed out */
+    /* atomic, bit n: resident on device n; copied into the key when it is filed */
+    uint64_t residents;
+    /* atomic, bit n: residency on device n was requested since it was handed out */
+    uint64_t requested;
     const void *caller;   /* atomic: the return address of whoever allocated it last, or NULL */
     const void *freed_by; /* atomic: that of whoever freed it last */
-    const void *owner;    /* with ZR_BLOCK_DIRECT: the pool that handed it out; with ZR_BLOCK_SYCL: its practice */
+    const void *owner; /* with ZR_BLOCK_DIRECT: the pool that handed it out; with ZR_BLOCK_SYCL: its
+                          practice */
     struct zr_checked *checked; /* with the setting `check`: what check/ knows of it */
     bool counted;               /* atomic: as exported */
     void *unused;
@@ -92,8 +105,8 @@ struct zr_block {
 _Static_assert(sizeof(struct zr_block) == 192, "three cache lines");
 
 /*
- * Calls see(b, arg) for every block in the map, in no order, until it returns false. Walks every descriptor ever made:
- * for the end of a context and the like.
+ * Calls see(b, arg) for every block in the map, in no order, until it returns false. Walks every
+ * descriptor ever made: for the end of a context and the like.
  */
 void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg);
 
@@ -127,12 +140,12 @@ static inline void zr_block_mark(struct zr_block *b, uint32_t flags) {
 }
 
 /*
- * Moves a block from the state and generation in `word` to another state; false if another thread was faster. One
- * locked instruction: of two threads that free one pointer exactly one gets true.
+ * Moves a block from the state and generation in `word` to another state; false if another thread
+ * was faster. One locked instruction: of two threads that free one pointer exactly one gets true.
  */
 static inline bool zr_block_shift(struct zr_block *b, uint64_t word, enum zr_block_state to) {
-    return __atomic_compare_exchange_n(&b->word, &word, (word & ~(uint64_t)0xff) | to, false, __ATOMIC_ACQ_REL,
-                                       __ATOMIC_RELAXED);
+    return __atomic_compare_exchange_n(&b->word, &word, (word & ~(uint64_t)0xff) | to, false,
+                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 /* From here on it is not in the map, in whatever state it was. */
@@ -146,8 +159,9 @@ void zr_block_spill(unsigned keep);
 enum { ZR_SPARES = 64 };
 
 /*
- * A blank descriptor, its place and key yet to be set; NULL if mmap fails. A few ns: each thread has some. Fields that
- * zr_block_each or a reader of a stale pointer may see are written atomically.
+ * A blank descriptor, its place and key yet to be set; NULL if mmap fails. A few ns: each thread
+ * has some. Fields that zr_block_each or a reader of a stale pointer may see are written
+ * atomically.
  */
 static inline struct zr_block *zr_block_new(void) {
     struct zr_block *b;
@@ -179,8 +193,9 @@ static inline void zr_block_recycle(struct zr_block *b) {
         zr_block_spill(most / 2);
 }
 
-/* --- map.c: from an address to its block: one map for all kinds of memory and all threads ------------------------- */
-/* Removes what the map still remembers of a block that left it: its descriptor is to be placed elsewhere. */
+/* --- map.c: from an address to its block: one map for all kinds of memory and all threads ----- */
+/* Removes what the map still remembers of a block that left it: its descriptor is to be placed
+ * elsewhere. */
 void zr_map_forget(const struct zr_block *b);
 /* Sets where a block lies that is not in the map yet; call before zr_map_insert. */
 static inline void zr_block_place(struct zr_block *b, uintptr_t base, size_t size, size_t held) {
@@ -191,43 +206,48 @@ static inline void zr_block_place(struct zr_block *b, uintptr_t base, size_t siz
     __atomic_store_n(&b->held, held, __ATOMIC_RELAXED);
 }
 /*
- * Puts the block into the map, LIVE. False, and nothing changed, when mmap fails or a block with the same base is
- * there (LIVE or CACHED).
+ * Puts the block into the map, LIVE. False, and nothing changed, when mmap fails or a block with
+ * the same base is there (LIVE or CACHED).
  */
 bool zr_map_insert(struct zr_block *b);
-/* The descriptor whose base may be p, in any state, and its word, for zr_block_shift; NULL when there is none. */
+/* The descriptor whose base may be p, in any state, and its word, for zr_block_shift; NULL when
+ * there is none. */
 struct zr_block *zr_map_look(const void *p, uint64_t *word);
 /* The LIVE block with exactly this base, or NULL. Lock-free, a few ns. */
 struct zr_block *zr_map_base(const void *p);
 /* The LIVE block that holds this address within the size that was requested, or NULL. Lock-free. */
 struct zr_block *zr_map_find(const void *p);
-/* The block, in any state but NONE, that holds this address within what is reserved, or NULL; its word. */
+/* The block, in any state but NONE, that holds this address within what is reserved, or NULL; its
+ * word. */
 struct zr_block *zr_map_around(const void *p, uint64_t *word);
 /* Takes the LIVE block with exactly this base, FREEING from now on; NULL if there is none. */
 struct zr_block *zr_map_take(const void *p);
 
-/* --- cache.c: free whole blocks, one driver allocation each, by key and size -------------------------------------- */
+/* --- cache.c: free whole blocks, one driver allocation each, by key and size ------------------ */
 /*
- * How blocks leave: release() gets each one LEAVING and gives it to the driver. Returns whether the driver has taken it
- * back: the cache then recycles the descriptor. Blocks unused for idle_ms leave; never from 2^31 - 1 on. Once, before
- * anything is cached.
+ * How blocks leave: release() gets each one LEAVING and gives it to the driver. Returns whether the
+ * driver has taken it back: the cache then recycles the descriptor. Blocks unused for idle_ms
+ * leave; never from 2^31 - 1 on. Once, before anything is cached.
  */
 typedef bool zr_release(struct zr_block *b);
 void zr_cache_setup(zr_release *release, uint32_t idle_ms);
 /*
- * Has a block released that is in no list. One that the driver does not take back stays LEAVING, and is tried again when
- * the cache is trimmed.
+ * Has a block released that is in no list. One that the driver does not take back stays LEAVING,
+ * and is tried again when the cache is trimmed.
  */
 void zr_cache_give_back(struct zr_block *b, zr_release *release);
-/* Has release(), or the one that refused (NULL), called again for refused blocks of a context, or all (NULL). */
+/* Has release(), or the one that refused (NULL), called again for refused blocks of a context, or
+ * all (NULL). */
 void zr_cache_try_again(const void *context, zr_release *release);
-/* A CACHED block whose memory the driver has handed out again: takes it out of the cache. False: it is not there. */
+/* A CACHED block whose memory the driver has handed out again: takes it out of the cache. False: it
+ * is not there. */
 bool zr_cache_drop(struct zr_block *b);
 /* How many bytes may be cached for an account; 0, the default: nothing. */
 void zr_cache_set_limit(unsigned account, uint64_t bytes);
 /*
- * The size to reserve for a request, so that blocks of nearby sizes are interchangeable: size classes
- * with 8 steps per doubling up to 1 MiB, 16 up to 64 MiB, 64 beyond; multiples of 2 MiB up to 256 MiB are classes.
+ * The size to reserve for a request, so that blocks of nearby sizes are interchangeable: size
+ * classes with 8 steps per doubling up to 1 MiB, 16 up to 64 MiB, 64 beyond; multiples of 2 MiB up
+ * to 256 MiB are classes.
  */
 size_t zr_cache_round(size_t size);
 /* A cached block of this key with exactly `held` bytes, LIVE again with this size; NULL: a miss. */
@@ -235,33 +255,36 @@ struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size
 /* Whether a block of this size may be cached at all. */
 bool zr_cache_takes(unsigned account, size_t held);
 /*
- * Caches a block that zr_cache_takes allows and the caller has moved from LIVE to CACHED; it is filed under b->key.
- * Older blocks leave if the limit is exceeded, and idle ones when it is time to look for them.
+ * Caches a block that zr_cache_takes allows and the caller has moved from LIVE to CACHED; it is
+ * filed under b->key. Older blocks leave if the limit is exceeded, and idle ones when it is time to
+ * look for them.
  */
 void zr_cache_put(struct zr_block *b);
-/* Gives back what is cached for an account (ZR_ACCOUNTS: all) and a context (NULL: all). Returns the bytes. */
+/* Gives back what is cached for an account (ZR_ACCOUNTS: all) and a context (NULL: all). Returns
+ * the bytes. */
 uint64_t zr_cache_trim(unsigned account, const void *context);
 /*
- * Waits, at most so many ms, until blocks that other threads have taken out are back at the driver. Must not be called
- * from release().
+ * Waits, at most so many ms, until blocks that other threads have taken out are back at the driver.
+ * Must not be called from release().
  */
 void zr_cache_await(uint32_t ms);
 /*
- * Changes when something that was cached has left: it went back to the driver, from here or from a pool, or another
- * thread got it, which may have freed other memory in return. About 10 ns.
+ * Changes when something that was cached has left: it went back to the driver, from here or from a
+ * pool, or another thread got it, which may have freed other memory in return. About 10 ns.
  */
 uint32_t zr_cache_left(void);
 uint64_t zr_cache_bytes(unsigned account);
 void zr_cache_fork_child(void);
 void zr_cache_thread_end(void);
 
-/* --- pool.c: best fit with coalescing in segments placed by PyTorch's rules --------------------------------------- */
+/* --- pool.c: best fit with coalescing in segments placed by PyTorch's rules ------------------- */
 enum { ZR_POOL_GRAIN = 512 }; /* chunks begin and end on multiples of it; the least alignment */
 
 /* Codes are the backing's own and go up unchanged; 0 is success. */
 struct zr_pool_backing {
     void *arg;
-    /* A block of this size, on a multiple of ZR_POOL_GRAIN; in the map, LIVE, until free(). NULL: *code says why. */
+    /* A block of this size, on a multiple of ZR_POOL_GRAIN; in the map, LIVE, until free(). NULL:
+     * *code says why. */
     struct zr_block *(*alloc)(void *arg, size_t size, int *code);
     void (*free)(void *arg, struct zr_block *b);
 };
@@ -275,10 +298,10 @@ void zr_pool_delete(struct zr_pool *pool);
 /* Entirely free segments go back beyond `keep` bytes, and after idle_ms unused. */
 void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms);
 /*
- * At least `size` bytes (not 0) on a multiple of `alignment` (a power of two up to 64 KiB; 512 at least). *grew: the
- * backing was asked. Segments: 2 MiB for chunks up to 1 MiB, 20 MiB for less than 10 MiB, else the size rounded up to
- * 2 MiB; of the smallest free chunks that fit the lowest; what is left over is split off where it is 512 B or more
- * (small) or more than 1 MiB (large).
+ * At least `size` bytes (not 0) on a multiple of `alignment` (a power of two up to 64 KiB; 512 at
+ * least). *grew: the backing was asked. Segments: 2 MiB for chunks up to 1 MiB, 20 MiB for less
+ * than 10 MiB, else the size rounded up to 2 MiB; of the smallest free chunks that fit the lowest;
+ * what is left over is split off where it is 512 B or more (small) or more than 1 MiB (large).
  */
 int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **out, bool *grew);
 
@@ -289,13 +312,14 @@ enum zr_freed {
     ZR_FREED_UNKNOWN   /* nothing of this pool */
 };
 /*
- * *size: as requested. In a segment whose IPC handle was taken (ZR_BLOCK_EXPORTED) nothing that was freed is reused:
- * it goes back as a whole when its last allocation has gone.
+ * *size: as requested. In a segment whose IPC handle was taken (ZR_BLOCK_EXPORTED) nothing that was
+ * freed is reused: it goes back as a whole when its last allocation has gone.
  */
 enum zr_freed zr_pool_free(struct zr_pool *pool, void *p, size_t *size);
 /* The bytes behind p, the start of an allocation; 0 if it is none. */
 size_t zr_pool_usable(struct zr_pool *pool, const void *p);
-/* Gives back entirely free segments until at most `keep` bytes of them are left. Returns the bytes. */
+/* Gives back entirely free segments until at most `keep` bytes of them are left. Returns the bytes.
+ */
 uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep);
 /* The same for every pool of an account (ZR_ACCOUNTS: all). */
 uint64_t zr_pools_trim(unsigned account);
@@ -310,8 +334,9 @@ struct zr_pool_counts {
 void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out);
 void zr_pool_fork_child(void);
 
-/* --- among the files of cache/ ------------------------------------------------------------------------------------ */
-/* Milliseconds by the kernel's coarse clock: no system call, about 5 ns. Wraps around: compare differences. */
+/* --- among the files of cache/ ---------------------------------------------------------------- */
+/* Milliseconds by the kernel's coarse clock: no system call, about 5 ns. Wraps around: compare
+ * differences. */
 static inline uint32_t zr_now_ms(void) {
 #ifdef ZR_VIRTUAL_CLOCK /* in the command, which replays what happened at other times */
     extern uint32_t zr_virtual_ms;
@@ -329,8 +354,8 @@ void zr_block_fork_child(void);
 void zr_map_fork_child(void);
 
 /*
- * cache.c: what zr_cache_await waits for. Count blocks as leaving before the lock that they were taken out under is
- * released, and as returned once the driver has them.
+ * cache.c: what zr_cache_await waits for. Count blocks as leaving before the lock that they were
+ * taken out under is released, and as returned once the driver has them.
  */
 void zr_leaving(unsigned blocks);
 void zr_returned(unsigned blocks);

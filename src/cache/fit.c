@@ -47,20 +47,21 @@ static void absorb_next(struct zr_chunk *c, struct zr_chunk **spare) {
     zr_chunk_drop(spare, next);
 }
 
-/* --- the treap ---------------------------------------------------------------------------------------------------- */
+/* --- the treap -------------------------------------------------------------------------------- */
 
 static bool precedes(const struct zr_chunk *a, const struct zr_chunk *b) {
     return a->size < b->size || (a->size == b->size && a->base < b->base);
 }
 
 /*
- * The heap order: multiples of the golden ratio spread evenly. By size first: a chunk lands where the last one of its
- * size did, so that branch prediction works.
+ * The heap order: multiples of the golden ratio spread evenly. By size first: a chunk lands where
+ * the last one of its size did, so that branch prediction works.
  */
 static bool outranks(const struct zr_chunk *a, const struct zr_chunk *b) {
     const uint64_t golden = 0x9e3779b97f4a7c15u;
 
-    return a->size == b->size ? (uintptr_t)a * golden > (uintptr_t)b * golden : a->size * golden > b->size * golden;
+    return a->size == b->size ? (uintptr_t)a * golden > (uintptr_t)b * golden
+                              : a->size * golden > b->size * golden;
 }
 
 /* Makes *at point to c, which may be NULL. */

@@ -1,22 +1,26 @@
 /*
- * A critnib: a radix tree of 16-way nodes over the bits of the address, with a node only where two bases part (path
- * compression), as UMF's own tracker has it. Its size depends on the number of descriptors, not on the addresses that
- * were ever used: a node is given back when a single child is left in it.
+ * A critnib: a radix tree of 16-way nodes over the bits of the address, with a node only where two
+ * bases part (path compression), as UMF's own tracker has it. Its size depends on the number of
+ * descriptors, not on the addresses that were ever used: a node is given back when a single child
+ * is left in it.
  *
- * Writers hold the lock. Readers hold none: nodes are type-stable, so a reader may pass through one that has been
- * given back, which still leads where it did. Only when it is reused may a reader go astray and find nothing, or not
- * the nearest block; every reuse is counted, and a reader that found nothing tries again if the count has changed.
+ * Writers hold the lock. Readers hold none: nodes are type-stable, so a reader may pass through one
+ * that has been given back, which still leads where it did. Only when it is reused may a reader go
+ * astray and find nothing, or not the nearest block; every reuse is counted, and a reader that
+ * found nothing tries again if the count has changed.
  *
- * A block that leaves (LEAVING, then NONE) stays in the tree until its descriptor is placed elsewhere, or until a block that covers
- * its base is inserted. So a double free can be told from a free of an unknown pointer, and an allocation at the same
- * address changes nothing in the tree. Blocks in the map do not overlap: the nearest base at or below an address is
- * that of the block around it, if there is one.
+ * A block that leaves (LEAVING, then NONE) stays in the tree until its descriptor is placed
+ * elsewhere, or until a block that covers its base is inserted. So a double free can be told from a
+ * free of an unknown pointer, and an allocation at the same address changes nothing in the tree.
+ * Blocks in the map do not overlap: the nearest base at or below an address is that of the block
+ * around it, if there is one.
  */
 #include "cache/cache.h"
 
 enum { BITS = 4, FAN = 1 << BITS, NODES_AT_ONCE = 32 };
 
-/* The addresses that it covers are equal above bit shift + BITS; the next BITS below that tell its children apart. */
+/* The addresses that it covers are equal above bit shift + BITS; the next BITS below that tell its
+ * children apart. */
 struct node {
     uintptr_t first; /* of these addresses */
     unsigned shift;
@@ -54,7 +58,7 @@ static unsigned index_of(uintptr_t a, unsigned shift) {
     return a >> shift & (FAN - 1);
 }
 
-/* --- lookups ------------------------------------------------------------------------------------------------------ */
+/* --- lookups ---------------------------------------------------------------------------------- */
 
 /* Two loads per node: whether the path was the right one shows at its end. */
 struct zr_block *zr_map_look(const void *p, uint64_t *word) {
@@ -90,7 +94,9 @@ struct zr_block *zr_map_take(const void *p) {
     uint64_t word;
     struct zr_block *b = zr_map_look(p, &word);
 
-    return b && zr_word_state(word) == ZR_BLOCK_LIVE && zr_block_shift(b, word, ZR_BLOCK_FREEING) ? b : NULL;
+    return b && zr_word_state(word) == ZR_BLOCK_LIVE && zr_block_shift(b, word, ZR_BLOCK_FREEING)
+               ? b
+               : NULL;
 }
 
 /* The block with the greatest base up to `a` under this child of a node with that shift. */
@@ -147,7 +153,7 @@ struct zr_block *zr_map_find(const void *p) {
     return (uintptr_t)p - base_of(b) < __atomic_load_n(&b->size, __ATOMIC_RELAXED) ? b : NULL;
 }
 
-/* --- changes; the caller holds the lock --------------------------------------------------------------------------- */
+/* --- changes; the caller holds the lock ------------------------------------------------------- */
 
 static void drop_node(struct node *n) {
     n->next = spare;
@@ -182,7 +188,8 @@ static uintptr_t *place_of(uintptr_t a, uintptr_t **above) {
     return at;
 }
 
-/* Takes a block out, if it is where its base says. A node of one child is replaced by that child. */
+/* Takes a block out, if it is where its base says. A node of one child is replaced by that child.
+ */
 static void take_out(const struct zr_block *b) {
     uintptr_t *above, *at = place_of(base_of(b), &above), last = 0;
     unsigned left = 0;
@@ -205,7 +212,8 @@ static void take_out(const struct zr_block *b) {
     }
 }
 
-/* Puts a node at this place, with what is there and the block as its children. False when mmap fails. */
+/* Puts a node at this place, with what is there and the block as its children. False when mmap
+ * fails. */
 static bool part(uintptr_t *at, uintptr_t other, struct zr_block *b) {
     uintptr_t base = base_of(b);
     unsigned shift = (63 - (unsigned)__builtin_clzll(other ^ base)) / BITS * BITS;
@@ -216,7 +224,9 @@ static bool part(uintptr_t *at, uintptr_t other, struct zr_block *b) {
     store(&n->first, base >> shift >> BITS << BITS << shift);
     __atomic_store_n(&n->shift, shift, __ATOMIC_RELEASE);
     for (unsigned i = 0; i < FAN; i++)
-        store(&n->child[i], i == index_of(other, shift) ? *at : i == index_of(base, shift) ? (uintptr_t)b : 0);
+        store(&n->child[i], i == index_of(other, shift)  ? *at
+                            : i == index_of(base, shift) ? (uintptr_t)b
+                                                         : 0);
     store(at, (uintptr_t)n + 1);
     return true;
 }
@@ -252,7 +262,8 @@ bool zr_map_insert(struct zr_block *b) {
     if (likely(done)) {
         struct zr_block *inside;
 
-        while ((inside = nearest(root, 64, b->base + b->held - (b->held != 0))) != b && inside && may_go(inside))
+        while ((inside = nearest(root, 64, b->base + b->held - (b->held != 0))) != b && inside &&
+               may_go(inside))
             take_out(inside);
     } else {
         __atomic_store_n(&b->word, life | ZR_BLOCK_NONE, __ATOMIC_RELEASE);

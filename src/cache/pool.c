@@ -1,10 +1,11 @@
 /*
- * The pool: segments from the backing, split by best fit and merged when chunks come back, by PyTorch's rules. One lock
- * per pool, which is not held while the backing is called.
+ * The pool: segments from the backing, split by best fit and merged when chunks come back, by
+ * PyTorch's rules. One lock per pool, which is not held while the backing is called.
  *
- * From a pointer to its allocation: zr_map_find gives the block, which names its segment, which has a table of where
- * allocations begin: an entry per grain in small segments, per 1 MiB in large ones, whose allocations are larger than
- * that. An entry is the chunk that begins there, or the address of one that was freed there, plus one.
+ * From a pointer to its allocation: zr_map_find gives the block, which names its segment, which has
+ * a table of where allocations begin: an entry per grain in small segments, per 1 MiB in large
+ * ones, whose allocations are larger than that. An entry is the chunk that begins there, or the
+ * address of one that was freed there, plus one.
  */
 #include "cache/cache.h"
 #include "cache/fit.h"
@@ -18,8 +19,20 @@
 #define LARGE_SEGMENT (20 * MIB)
 #define MOST ((size_t)1 << 46) /* whatever is larger is for the backing to refuse */
 
-enum { WHOLE, ALL, LISTS }; /* of segments: the entirely free by the time at which they became so, and all */
-enum { SMALL, LARGE, GROUPS, TABLE_CLASSES = 48, CALLS_PER_CLOCK = 128, RECENT = 512, MOST_TRIES = 16 };
+enum {
+    WHOLE,
+    ALL,
+    LISTS
+}; /* of segments: the entirely free by the time at which they became so, and all */
+enum {
+    SMALL,
+    LARGE,
+    GROUPS,
+    TABLE_CLASSES = 48,
+    CALLS_PER_CLOCK = 128,
+    RECENT = 512,
+    MOST_TRIES = 16
+};
 #define NEVER ((uint32_t)INT32_MAX) /* ages have 31 bits */
 
 struct zr_segment_of_pool {
@@ -32,8 +45,8 @@ struct zr_segment_of_pool {
     uint32_t stamp; /* when it became entirely free, */
     uint32_t turn;  /* and at which reading of the clock */
     uint8_t group;
-    uint8_t shift;                                          /* log2 of the bytes per entry of the table */
-    uint8_t table_class;                                    /* log2 of the entries that there is room for */
+    uint8_t shift;       /* log2 of the bytes per entry of the table */
+    uint8_t table_class; /* log2 of the entries that there is room for */
     struct zr_segment_of_pool *newer[LISTS], *older[LISTS]; /* spare: the next one is older[ALL] */
     uintptr_t table[];
 };
@@ -59,7 +72,8 @@ struct zr_pool {
     struct zr_pool_backing backing;
     struct zr_pool *next; /* in `pools`, or in `spare_pools` */
     segment *spare[TABLE_CLASSES];
-    segment *recent[RECENT]; /* where the pointers freed last were, by address: most others are there, too */
+    segment *recent[RECENT]; /* where the pointers freed last were, by address: most others are
+                                there, too */
 };
 
 static struct zr_lock pools_lock;
@@ -70,7 +84,7 @@ static size_t round_up(size_t n, size_t to) {
     return (n + to - 1) & ~(to - 1);
 }
 
-/* --- segments; the caller holds the lock -------------------------------------------------------------------------- */
+/* --- segments; the caller holds the lock ------------------------------------------------------ */
 
 static void link_newest(struct zr_pool *pool, unsigned which, segment *s) {
     struct list *list = &pool->list[which];
@@ -94,7 +108,8 @@ static uintptr_t *entry_of(segment *s, uintptr_t a) {
 
 /* A blank descriptor, its table cleared; NULL when mmap fails. */
 static segment *new_segment(struct zr_pool *pool, unsigned shift, size_t size) {
-    unsigned table_class = 64 - (unsigned)__builtin_clzll((size - 1) >> shift | 7); /* of the last entry */
+    unsigned table_class =
+        64 - (unsigned)__builtin_clzll((size - 1) >> shift | 7); /* of the last entry */
     size_t bytes = sizeof(segment) + sizeof(uintptr_t) * ((size_t)1 << table_class);
     segment *s = pool->spare[table_class];
 
@@ -109,7 +124,8 @@ static segment *new_segment(struct zr_pool *pool, unsigned shift, size_t size) {
     return s;
 }
 
-/* Adds a block of the backing as a segment; returns its one chunk, free and in no treap. NULL when mmap fails. */
+/* Adds a block of the backing as a segment; returns its one chunk, free and in no treap. NULL when
+ * mmap fails. */
 static struct zr_chunk *add_segment(struct zr_pool *pool, unsigned group, struct zr_block *b) {
     struct zr_chunk *c = zr_chunk_new(&pool->spare_chunks);
     unsigned shift = group == SMALL ? 9 : 20;
@@ -190,7 +206,8 @@ static inline void trim(struct zr_pool *pool, uint64_t keep) {
     }
 }
 
-/* Gives back segments unused for too long. Only now and then: reading the clock takes a tenth of a call. */
+/* Gives back segments unused for too long. Only now and then: reading the clock takes a tenth of a
+ * call. */
 static void tick(struct zr_pool *pool) {
     uint32_t now;
     segment *s;
@@ -223,7 +240,7 @@ static void became_whole(struct zr_pool *pool, segment *s) {
     trim(pool, pool->keep);
 }
 
-/* --- chunks; the caller holds the lock ---------------------------------------------------------------------------- */
+/* --- chunks; the caller holds the lock -------------------------------------------------------- */
 
 /* The best fit in a segment that was not exported, in no treap any more; NULL: there is none. */
 static struct zr_chunk *take_best(struct zr_pool *pool, unsigned group, size_t size) {
@@ -245,7 +262,8 @@ static struct zr_chunk *take_best(struct zr_pool *pool, unsigned group, size_t s
     return c;
 }
 
-/* Cuts off what lies before the alignment. NULL, and the chunk is free as it was, when mmap fails. */
+/* Cuts off what lies before the alignment. NULL, and the chunk is free as it was, when mmap fails.
+ */
 static ZR_COLD struct zr_chunk *align(struct zr_pool *pool, struct zr_chunk *front, size_t before) {
     struct zr_chunk *c = zr_chunk_cut(front, before, &pool->spare_chunks);
 
@@ -255,7 +273,8 @@ static ZR_COLD struct zr_chunk *align(struct zr_pool *pool, struct zr_chunk *fro
     return c;
 }
 
-/* Makes an allocation of a chunk that is in no treap. What is left over becomes free, if it is worth it. */
+/* Makes an allocation of a chunk that is in no treap. What is left over becomes free, if it is
+ * worth it. */
 static void *allocate(struct zr_pool *pool, struct zr_chunk *c, size_t size, size_t requested) {
     segment *s = c->segment;
     size_t left = c->size - size;
@@ -287,7 +306,7 @@ static void release(struct zr_pool *pool, struct zr_chunk *c) {
         became_whole(pool, s);
 }
 
-/* --- malloc and free ---------------------------------------------------------------------------------------------- */
+/* --- malloc and free -------------------------------------------------------------------------- */
 
 /* The chunk of a new segment, in no treap; NULL, and *code. The caller does not hold the lock. */
 static struct zr_chunk *try_growing(struct zr_pool *pool, unsigned group, size_t size, int *code) {
@@ -309,7 +328,8 @@ static struct zr_chunk *try_growing(struct zr_pool *pool, unsigned group, size_t
     return c;
 }
 
-/* The same with the lock held, which it releases meanwhile. Tries PyTorch's segment size, then the size needed. */
+/* The same with the lock held, which it releases meanwhile. Tries PyTorch's segment size, then the
+ * size needed. */
 static ZR_COLD struct zr_chunk *grow(struct zr_pool *pool, unsigned group, size_t room, int *code) {
     size_t exact = round_up(room, SMALL_SEGMENT);
     size_t wanted = group == LARGE && room < LARGE_SEGMENT / 2 ? LARGE_SEGMENT : exact;
@@ -333,7 +353,8 @@ int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **o
     *out = NULL;
     *grew = false;
     zr_lock(&pool->lock);
-    for (int tries = 0; unlikely(!(c = take_best(pool, group, room))) && tries < MOST_TRIES; tries++) {
+    for (int tries = 0; unlikely(!(c = take_best(pool, group, room))) && tries < MOST_TRIES;
+         tries++) {
         uint64_t openings = pool->openings;
 
         *grew = true;
@@ -425,7 +446,7 @@ size_t zr_pool_usable(struct zr_pool *pool, const void *p) {
     return size;
 }
 
-/* --- the pool as a whole ------------------------------------------------------------------------------------------ */
+/* --- the pool as a whole ---------------------------------------------------------------------- */
 
 static void init(struct zr_pool *pool, const struct zr_pool_backing *backing, unsigned account) {
     pool->account = account;

@@ -1,8 +1,9 @@
 /*
- * Every allocation: from the cache if it holds a block of that key, else from the driver, within limit and host_floor.
+ * Every allocation: from the cache if it holds a block of that key, else from the driver, within
+ * limit and host_floor.
  *
- * One driver allocation per block. A request is served from the cache only when every property of it is part of the
- * key; anything else is left to the driver and counted.
+ * One driver allocation per block. A request is served from the cache only when every property of
+ * it is part of the key; anything else is left to the driver and counted.
  */
 #include "check/check.h"
 #include "policy/policy.h"
@@ -12,7 +13,7 @@
 enum {
     RELAXED_LIMITS = 0x10016,        /* ze_relaxed_allocation_limits_ext_desc_t, */
     RELAXED_LIMITS_EXP = 0x00020001, /* and before spec 1.17 */
-    HOST_FLAGS = 0xf,                /* those that the specification names: where it is, and how it is cached */
+    HOST_FLAGS = 0xf, /* those that the specification names: where it is, and how it is cached */
     EXACT_PART = 1024,
     /* Blocks above 64 GiB are not cached. */
     LARGEST_LOG2 = 36
@@ -20,21 +21,23 @@ enum {
 
 bool zr_policy_reuses(const struct zr_op *op) {
     /*
-     * Under some adapters a SYCL program's free reaches zeMemFree although commands may still use the block: the driver
-     * waits for them before it reuses the memory, and the adapter cannot vouch for the program. A caller that came past
-     * our names appears as the loader, and may be an adapter.
+     * Under some adapters a SYCL program's free reaches zeMemFree although commands may still use
+     * the block: the driver waits for them before it reuses the memory, and the adapter cannot
+     * vouch for the program. A caller that came past our names appears as the loader, and may be an
+     * adapter.
      */
     return zr_config.cache && !zr_op_is_pooled(op) &&
            (zr_config.reuse == ZR_REUSE_ALWAYS || zr_library_who(op->library) == ZR_WHO_PROGRAM);
 }
 
-/* --- keys --------------------------------------------------------------------------------------------------------- */
+/* --- keys ------------------------------------------------------------------------------------- */
 
 static bool relaxed_only(const void *next, uint32_t *flags) {
     const ze_relaxed_allocation_limits_exp_desc_t *relaxed = next;
 
     /* Intel's driver refuses one that relaxes nothing. */
-    if (((uint32_t)relaxed->stype != RELAXED_LIMITS && (uint32_t)relaxed->stype != RELAXED_LIMITS_EXP) ||
+    if (((uint32_t)relaxed->stype != RELAXED_LIMITS &&
+         (uint32_t)relaxed->stype != RELAXED_LIMITS_EXP) ||
         relaxed->pNext || !relaxed->flags)
         return false;
     *flags = relaxed->flags | ((uint32_t)relaxed->stype == RELAXED_LIMITS ? 1u << 31 : 0);
@@ -66,8 +69,9 @@ static bool host_key(const struct zr_alloc *a, struct zr_key *key) {
 }
 
 /*
- * Returns false if the block must not be reused. An alignment that is no power of two is left to the driver to refuse;
- * above 1 GiB there are few aligned addresses, and Intel's driver ignores the alignment once they are taken.
+ * Returns false if the block must not be reused. An alignment that is no power of two is left to
+ * the driver to refuse; above 1 GiB there are few aligned addresses, and Intel's driver ignores the
+ * alignment once they are taken.
  */
 static bool make_key(const struct zr_alloc *a, unsigned account, struct zr_key *key) {
     *key = (struct zr_key){.context = a->context,
@@ -118,33 +122,37 @@ void zr_cache_changed(void) {
     uint32_t hook;
 
     for (unsigned account = 0; account < ZR_ACCOUNTS; account++)
-        if (__atomic_load_n(&limited, __ATOMIC_SEQ_CST) >> account & 1 || zr_device_handle(account, &hook))
+        if (__atomic_load_n(&limited, __ATOMIC_SEQ_CST) >> account & 1 ||
+            zr_device_handle(account, &hook))
             zr_pools_set_limits(account, set_cache_limit(account), zr_cache_idle());
     if (!zr_config.cache)
         zr_policy_trim(ZR_UNKNOWN_DEVICE);
 }
 
 /*
- * How much to reserve for a request. A program that sizes itself by the reported limit takes all of it in a few pieces:
- * the largest must not cost more than was requested, so they are not rounded up. Nor is what could never be cached.
+ * How much to reserve for a request. A program that sizes itself by the reported limit takes all of
+ * it in a few pieces: the largest must not cost more than was requested, so they are not rounded
+ * up. Nor is what could never be cached.
  */
 static size_t reserve_for(const struct zr_key *key, size_t size) {
     size_t held = zr_cache_round(size);
 
     if (unlikely(!(__atomic_load_n(&limited, __ATOMIC_RELAXED) >> key->account & 1)))
         set_cache_limit(key->account);
-    if (unlikely(zr_config.limit.set) && key->kind == ZR_KIND_DEVICE && size > zr_limit_of(key->account) / EXACT_PART)
+    if (unlikely(zr_config.limit.set) && key->kind == ZR_KIND_DEVICE &&
+        size > zr_limit_of(key->account) / EXACT_PART)
         return size;
     return zr_cache_takes(key->account, held) ? held : size;
 }
 
-/* --- from the driver ---------------------------------------------------------------------------------------------- */
+/* --- from the driver -------------------------------------------------------------------------- */
 
 /* The driver's part of each entry point that allocates. */
 static inline ze_result_t ask(struct zr_op *op, const struct zr_alloc *a, size_t size) {
     switch (a->entry) {
     case ZR_E_zeMemAllocDevice:
-        return ZR_DOWN(op, zeMemAllocDevice, size, (a->context, a->desc, size, a->alignment, a->device, a->out));
+        return ZR_DOWN(op, zeMemAllocDevice, size,
+                       (a->context, a->desc, size, a->alignment, a->device, a->out));
     case ZR_E_zeMemAllocHost:
         return ZR_DOWN(op, zeMemAllocHost, size, (a->context, a->desc, size, a->alignment, a->out));
     case ZR_E_zeMemAllocShared:
@@ -161,13 +169,15 @@ static bool is_limited(enum zr_kind kind) {
     return kind == ZR_KIND_DEVICE || kind == ZR_KIND_PHYSICAL;
 }
 
-static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t size) {
+static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_alloc *a,
+                                           unsigned number, size_t size) {
     ze_result_t result;
 
     op->refused_by = ZR_REFUSED_BY_DRIVER;
     if (unlikely(zr_config.limit.set) && is_limited(a->kind)) {
         /* What the driver would refuse anyway is left to it. */
-        bool hopeless = !a->context || !a->desc || !size || a->alignment & (a->alignment - 1) || size >> 44;
+        bool hopeless =
+            !a->context || !a->desc || !size || a->alignment & (a->alignment - 1) || size >> 44;
 
         if (!hopeless && !zr_limit_take(&op->charge, number, size)) {
             op->refused_by = ZR_REFUSED_BY_LIMIT;
@@ -184,21 +194,25 @@ static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_all
     return result;
 }
 
-/* Asks for *held bytes, and if there is no room for that, for the exact size; then *held is the size. */
-static inline ze_result_t ask_driver(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t *held) {
+/* Asks for *held bytes, and if there is no room for that, for the exact size; then *held is the
+ * size. */
+static inline ze_result_t ask_driver(struct zr_op *op, const struct zr_alloc *a, unsigned number,
+                                     size_t *held) {
     for (size_t size = *held;; size = a->size) {
         ze_result_t result = ask_within_limit(op, a, number, size);
 
         if (likely(result == ZE_RESULT_SUCCESS))
             *held = size;
         if (likely(result == ZE_RESULT_SUCCESS || size == a->size) ||
-            (result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && result != ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY &&
+            (result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY &&
+             result != ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY &&
              result != ZE_RESULT_ERROR_UNSUPPORTED_SIZE))
             return result;
     }
 }
 
-static ze_result_t from_driver(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t *held) {
+static ze_result_t from_driver(struct zr_op *op, const struct zr_alloc *a, unsigned number,
+                               size_t *held) {
     struct zr_room room = zr_room_begin(op, a->kind == ZR_KIND_HOST ? ZR_UNKNOWN_DEVICE : number);
     ze_result_t result;
 
@@ -210,7 +224,7 @@ static ze_result_t from_driver(struct zr_op *op, const struct zr_alloc *a, unsig
     return zr_refused(op, a->entry, number, a->size, result);
 }
 
-/* --- all together ------------------------------------------------------------------------------------------------- */
+/* --- all together ----------------------------------------------------------------------------- */
 
 /* The counter for a request with an extension that is no part of a key. */
 static ZR_COLD enum zr_field extension_of(const void *desc) {
@@ -219,14 +233,15 @@ static ZR_COLD enum zr_field extension_of(const void *desc) {
                                                                              : ZR_F_PASSED_PNEXT;
 }
 
-static ZR_COLD ze_result_t import(struct zr_op *op, const struct zr_alloc *a, struct zr_block **block) {
+static ZR_COLD ze_result_t import(struct zr_op *op, const struct zr_alloc *a,
+                                  struct zr_block **block) {
     /* The driver tells the size of an import, and only afterwards. */
     struct zr_room room = zr_room_begin(op, zr_device_number(op, a->device));
     ze_result_t result;
 
     do {
-        result =
-            ZR_DOWN(op, zeMemAllocDevice, a->size, (a->context, a->desc, a->size, a->alignment, a->device, a->out));
+        result = ZR_DOWN(op, zeMemAllocDevice, a->size,
+                         (a->context, a->desc, a->size, a->alignment, a->device, a->out));
     } while (zr_room_again(&room, result));
     zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
     if (result != ZE_RESULT_SUCCESS)
@@ -236,8 +251,10 @@ static ZR_COLD ze_result_t import(struct zr_op *op, const struct zr_alloc *a, st
     return result;
 }
 
-/* No memory for a descriptor: we could not answer queries about a larger block, so it must have the exact size. */
-static ZR_COLD ze_result_t unregistered(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t held) {
+/* No memory for a descriptor: we could not answer queries about a larger block, so it must have the
+ * exact size. */
+static ZR_COLD ze_result_t unregistered(struct zr_op *op, const struct zr_alloc *a, unsigned number,
+                                        size_t held) {
     ze_result_t result = ZE_RESULT_SUCCESS;
 
     zr_charge_undo(&op->charge);
@@ -251,8 +268,8 @@ static ZR_COLD ze_result_t unregistered(struct zr_op *op, const struct zr_alloc 
 }
 
 /*
- * Allocations that the driver may have answered and that the map does not show yet. Threads are spread over counters by
- * their stacks.
+ * Allocations that the driver may have answered and that the map does not show yet. Threads are
+ * spread over counters by their stacks.
  */
 enum { FLIGHTS = 16, FLIGHT_MS = 100 };
 static struct { _Alignas(128) uint32_t now; /* atomic */ } flights[FLIGHTS];
@@ -288,8 +305,8 @@ void zr_alloc_fork_child(void) {
 }
 
 /* A block of the cache, handed out again; NULL if it has none. */
-static inline struct zr_block *from_cache(struct zr_op *op, const struct zr_alloc *a, const struct zr_key *key,
-                                          size_t held) {
+static inline struct zr_block *from_cache(struct zr_op *op, const struct zr_alloc *a,
+                                          const struct zr_key *key, size_t held) {
     struct zr_block *b = zr_cache_get(key, held, a->size);
 
     if (unlikely(!b))
@@ -303,8 +320,9 @@ static inline struct zr_block *from_cache(struct zr_op *op, const struct zr_allo
 }
 
 /* A new block, or an object. */
-static inline ze_result_t from_below(struct zr_op *op, const struct zr_alloc *a, unsigned number, struct zr_key *key,
-                                     size_t held, uint32_t flags, struct zr_block **block) {
+static inline ze_result_t from_below(struct zr_op *op, const struct zr_alloc *a, unsigned number,
+                                     struct zr_key *key, size_t held, uint32_t flags,
+                                     struct zr_block **block) {
     uint32_t *flight __attribute__((cleanup(end_flight))) = begin_flight(op);
     ze_result_t result = from_driver(op, a, number, &held);
 
@@ -342,7 +360,8 @@ static inline ze_result_t allocate(struct zr_op *op, const struct zr_alloc *a, u
         if (likely(*block))
             return ZE_RESULT_SUCCESS;
         flags |= ZR_BLOCK_CACHEABLE;
-    } else if (unlikely(a->kind == ZR_KIND_DEVICE && a->desc && ((const ze_base_desc_t *)a->desc)->pNext)) {
+    } else if (unlikely(a->kind == ZR_KIND_DEVICE && a->desc &&
+                        ((const ze_base_desc_t *)a->desc)->pNext)) {
         enum zr_field extension = extension_of(a->desc);
 
         if (a->reusable)
@@ -355,7 +374,8 @@ static inline ze_result_t allocate(struct zr_op *op, const struct zr_alloc *a, u
     if (zr_checking() && !a->is_object)
         held = zr_check_held(a->kind, is_plain(a), a->size);
     result = from_below(op, a, number, &key, held, flags, block);
-    if (likely(result == ZE_RESULT_SUCCESS) && (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache)))
+    if (likely(result == ZE_RESULT_SUCCESS) &&
+        (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache)))
         zr_count(ZR_F_CACHE_MISSES, 1);
     if (zr_checking() && *block)
         zr_check_born(op, *block, a->device, is_plain(a), zr_policy_release);
@@ -363,7 +383,8 @@ static inline ze_result_t allocate(struct zr_op *op, const struct zr_alloc *a, u
 }
 
 ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, struct zr_block **block) {
-    unsigned number = a->kind == ZR_KIND_HOST ? (unsigned)ZR_HOST_ACCOUNT : zr_device_number(op, a->device);
+    unsigned number =
+        a->kind == ZR_KIND_HOST ? (unsigned)ZR_HOST_ACCOUNT : zr_device_number(op, a->device);
     ze_result_t result;
 
     *block = NULL;
@@ -380,7 +401,7 @@ ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, struct z
     return result;
 }
 
-/* --- memory of other processes ------------------------------------------------------------------------------------ */
+/* --- memory of other processes ---------------------------------------------------------------- */
 
 static bool is_on_host(struct zr_op *op, ze_context_handle_t context, const void *ptr) {
     ze_memory_allocation_properties_t p = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
@@ -390,24 +411,27 @@ static bool is_on_host(struct zr_op *op, ze_context_handle_t context, const void
            p.type == ZE_MEMORY_TYPE_HOST;
 }
 
-/* Charges what was imported already. Returns false if that would exceed the limit, whatever is given back. */
+/* Charges what was imported already. Returns false if that would exceed the limit, whatever is
+ * given back. */
 static bool charge_with_room(struct zr_op *op, unsigned number, size_t size) {
     struct zr_room room = zr_room_begin(op, number);
     bool charged;
 
     do {
         charged = zr_limit_take(&op->charge, number, size);
-    } while (zr_room_again(&room, charged ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY));
+    } while (
+        zr_room_again(&room, charged ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY));
     op->refused_by = charged ? ZR_REFUSED_BY_DRIVER : ZR_REFUSED_BY_LIMIT;
     return charged;
 }
 
 /*
- * Only the driver knows the size, whatever an allocation names, and the kind: host memory that another process exported
- * takes nothing from the device that it is opened for.
+ * Only the driver knows the size, whatever an allocation names, and the kind: host memory that
+ * another process exported takes nothing from the device that it is opened for.
  */
-ze_result_t zr_policy_imported(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device,
-                               enum zr_entry entry, const ze_ipc_mem_handle_t *handle, void **out) {
+ze_result_t zr_policy_imported(struct zr_op *op, ze_context_handle_t context,
+                               ze_device_handle_t device, enum zr_entry entry,
+                               const ze_ipc_mem_handle_t *handle, void **out) {
     enum zr_kind kind = is_on_host(op, context, *out) ? ZR_KIND_HOST : ZR_KIND_IMPORTED;
     unsigned number = zr_device_number(op, device);
     void *start = NULL;

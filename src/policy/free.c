@@ -1,8 +1,8 @@
 /*
  * Every free: into the cache where the block may be reused at once, else back to the driver.
  *
- * zeMemFree vouches that no command uses the block; zeMemFreeExt with BLOCKING or DEFER does not, so such a block goes
- * to the driver.
+ * zeMemFree vouches that no command uses the block; zeMemFreeExt with BLOCKING or DEFER does not,
+ * so such a block goes to the driver.
  */
 #include "check/check.h"
 #include "policy/policy.h"
@@ -30,7 +30,9 @@ static bool driver_knows(struct zr_op *op, const struct zr_free *f) {
     void *base = NULL;
     size_t size = 0;
 
-    return ZR_BELOW(op, zeMemGetAddressRange)(f->context, f->ptr, &base, &size) == ZE_RESULT_SUCCESS && base == f->ptr;
+    return ZR_BELOW(op, zeMemGetAddressRange)(f->context, f->ptr, &base, &size) ==
+               ZE_RESULT_SUCCESS &&
+           base == f->ptr;
 }
 
 /* What the driver does not know any more is gone, whatever it answers. */
@@ -49,19 +51,22 @@ bool zr_policy_release(struct zr_block *b) {
     return true;
 }
 
-/* --- frees that are wrong ----------------------------------------------------------------------------------------- */
+/* --- frees that are wrong --------------------------------------------------------------------- */
 
 /* The descriptor may be another block's by now: what it says goes into the message only. */
-ZR_COLD void zr_policy_wrong_free(enum zr_field kind, const void *caller, const void *ptr, const struct zr_block *b) {
-    static const char *const text[] = {", which no allocation returned", ", which lies within a block", " twice",
-                                       " through another context than its own", " after its context was destroyed"};
+ZR_COLD void zr_policy_wrong_free(enum zr_field kind, const void *caller, const void *ptr,
+                                  const struct zr_block *b) {
+    static const char *const text[] = {
+        ", which no allocation returned", ", which lies within a block", " twice",
+        " through another context than its own", " after its context was destroyed"};
     static bool said[sizeof text / sizeof *text];
     unsigned which = kind - ZR_F_FREE_INVALID_UNKNOWN;
     enum zr_block_state state = b ? zr_word_state(zr_block_word(b)) : ZR_BLOCK_NONE;
     char history[256] = "";
 
     zr_count(kind, 1);
-    if (zr_checking() || __atomic_exchange_n(&said[which], true, __ATOMIC_RELAXED)) /* check tells more */
+    if (zr_checking() ||
+        __atomic_exchange_n(&said[which], true, __ATOMIC_RELAXED)) /* check tells more */
         return;
     if (b) {
         const void *allocator = __atomic_load_n(&b->caller, __ATOMIC_RELAXED);
@@ -70,26 +75,28 @@ ZR_COLD void zr_policy_wrong_free(enum zr_field kind, const void *caller, const 
 
         if (b->key.account != ZR_HOST_ACCOUNT)
             snprintf(where, sizeof where, "card %u", b->key.account);
-        snprintf(history, sizeof history, " (%zu bytes at %p, %s, allocated by %s%s%s)", b->size, (void *)b->base,
-                 where, zr_library_of(allocator)->name, state == ZR_BLOCK_LIVE ? "" : ", freed before by ",
+        snprintf(history, sizeof history, " (%zu bytes at %p, %s, allocated by %s%s%s)", b->size,
+                 (void *)b->base, where, zr_library_of(allocator)->name,
+                 state == ZR_BLOCK_LIVE ? "" : ", freed before by ",
                  state == ZR_BLOCK_LIVE ? "" : zr_library_of(freer)->name);
     }
-    zr_warn("%s freed %p%s%s; free.invalid.* counts such frees", zr_library_of(caller)->name, ptr, text[which],
-            history);
+    zr_warn("%s freed %p%s%s; free.invalid.* counts such frees", zr_library_of(caller)->name, ptr,
+            text[which], history);
 }
 
 static ze_result_t refuse(const struct zr_free *f) {
     zr_count_failure(f->ext ? ZR_E_zeMemFreeExt : ZR_E_zeMemFree, ZE_RESULT_ERROR_INVALID_ARGUMENT);
-    zr_record(ZEROUTE_EVENT_FAIL, ZR_KIND_DEVICE, ZR_UNKNOWN_DEVICE, f->ptr, 0, 0, ZEROUTE_REFUSED_BY_ZEROUTE,
-              ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    zr_record(ZEROUTE_EVENT_FAIL, ZR_KIND_DEVICE, ZR_UNKNOWN_DEVICE, f->ptr, 0, 0,
+              ZEROUTE_REFUSED_BY_ZEROUTE, ZE_RESULT_ERROR_INVALID_ARGUMENT);
     return ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* --- pointers that were allocated past us ------------------------------------------------------------------------- */
+/* --- pointers that were allocated past us ----------------------------------------------------- */
 
 /*
- * Addresses that a thread wants to know about: is this memory that came past us, or has the driver just handed the
- * address to a thread that is about to register it? Whoever registers a block there says so.
+ * Addresses that a thread wants to know about: is this memory that came past us, or has the driver
+ * just handed the address to a thread that is about to register it? Whoever registers a block there
+ * says so.
  */
 enum { SUSPECTS = 8 };
 static struct {
@@ -109,7 +116,8 @@ static int begin_suspicion(const void *ptr) {
     for (int i = 0; i < SUSPECTS; i++) {
         const void *none = NULL;
 
-        if (!__atomic_compare_exchange_n(&suspect[i].ptr, &none, ptr, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+        if (!__atomic_compare_exchange_n(&suspect[i].ptr, &none, ptr, false, __ATOMIC_SEQ_CST,
+                                         __ATOMIC_RELAXED))
             continue;
         __atomic_store_n(&suspect[i].registered, false, __ATOMIC_SEQ_CST);
         __atomic_fetch_add(&zr_suspects, 1, __ATOMIC_SEQ_CST);
@@ -130,8 +138,9 @@ static bool is_in_map(const void *ptr) {
 }
 
 /*
- * Whether the driver knows a pointer that no block begins at. Then it was allocated past us, unless an allocation that
- * is in progress was given it: such a free is a stale one, and would take another thread's block.
+ * Whether the driver knows a pointer that no block begins at. Then it was allocated past us, unless
+ * an allocation that is in progress was given it: such a free is a stale one, and would take
+ * another thread's block.
  */
 static ZR_COLD bool is_past_us(struct zr_op *op, const struct zr_free *f, bool refuses) {
     bool past_us;
@@ -144,16 +153,18 @@ static ZR_COLD bool is_past_us(struct zr_op *op, const struct zr_free *f, bool r
     i = begin_suspicion(f->ptr);
     if (i < 0)
         return false;
-    past_us = !is_in_map(f->ptr) && driver_knows(op, f) && !zr_policy_in_flight() && !is_in_map(f->ptr) &&
-              !__atomic_load_n(&suspect[i].registered, __ATOMIC_SEQ_CST);
+    past_us = !is_in_map(f->ptr) && driver_knows(op, f) && !zr_policy_in_flight() &&
+              !is_in_map(f->ptr) && !__atomic_load_n(&suspect[i].registered, __ATOMIC_SEQ_CST);
     end_suspicion(i);
     return past_us;
 }
 
-/* --- and others --------------------------------------------------------------------------------------------------- */
+/* --- and others ------------------------------------------------------------------------------- */
 
-/* What kind of wrong free it is: counts and reports it. `known` is the last block at this address, or NULL. */
-static void tell_wrong(const struct zr_op *op, const struct zr_free *f, const struct zr_block *known, uint64_t word) {
+/* What kind of wrong free it is: counts and reports it. `known` is the last block at this address,
+ * or NULL. */
+static void tell_wrong(const struct zr_op *op, const struct zr_free *f,
+                       const struct zr_block *known, uint64_t word) {
     if (!f->ptr) {
         zr_count(ZR_F_FREE_INVALID_NULL, 1);
         return;
@@ -169,8 +180,9 @@ static void tell_wrong(const struct zr_op *op, const struct zr_free *f, const st
 }
 
 /*
- * The driver has accepted a free that we took for a wrong one. If another thread was given the address meanwhile, it is
- * that thread's block that is gone, and the books have to know. Not if the driver has handed it out once more by now.
+ * The driver has accepted a free that we took for a wrong one. If another thread was given the
+ * address meanwhile, it is that thread's block that is gone, and the books have to know. Not if the
+ * driver has handed it out once more by now.
  */
 static ze_result_t pass_down(struct zr_op *op, const struct zr_free *f) {
     ze_result_t result = ask_driver(op, f, 0);
@@ -180,7 +192,8 @@ static ze_result_t pass_down(struct zr_op *op, const struct zr_free *f) {
     if (result != ZE_RESULT_SUCCESS)
         return result;
     b = zr_map_look(f->ptr, &word);
-    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE || driver_knows(op, f) || !zr_block_shift(b, word, ZR_BLOCK_FREEING))
+    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE || driver_knows(op, f) ||
+        !zr_block_shift(b, word, ZR_BLOCK_FREEING))
         return result;
     zr_registry_record(ZEROUTE_EVENT_FREE, b, 0);
     zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
@@ -189,9 +202,10 @@ static ze_result_t pass_down(struct zr_op *op, const struct zr_free *f) {
 }
 
 /*
- * Intel's driver accepts some of these: its own cache takes double frees and interior pointers, and hands them out
- * again. Where we cache they are refused; where we only observe they are counted and passed on. What is in our cache,
- * or on its way to the driver, is refused whatever the setting says by now: its first free has done the work.
+ * Intel's driver accepts some of these: its own cache takes double frees and interior pointers, and
+ * hands them out again. Where we cache they are refused; where we only observe they are counted and
+ * passed on. What is in our cache, or on its way to the driver, is refused whatever the setting
+ * says by now: its first free has done the work.
  */
 static ZR_COLD ze_result_t free_unknown(struct zr_op *op, const struct zr_free *f) {
     uint64_t word = 0;
@@ -199,8 +213,8 @@ static ZR_COLD ze_result_t free_unknown(struct zr_op *op, const struct zr_free *
     bool refuses = zr_config.cache || zr_checking() || (b && zr_word_state(word) != ZR_BLOCK_LIVE);
 
     /*
-     * Freed, and its descriptor not used again yet. The driver's word is no proof here: Intel's knows what it keeps for
-     * reuse.
+     * Freed, and its descriptor not used again yet. The driver's word is no proof here: Intel's
+     * knows what it keeps for reuse.
      */
     if (!b && f->ptr && !__atomic_load_n(&zr_registry_lacks, __ATOMIC_RELAXED))
         b = zr_map_look(f->ptr, &word);
@@ -226,23 +240,27 @@ void zr_policy_free_above(struct zr_op *op, const void *ptr) {
     zr_op_begin(op);
 }
 
-/* --- blocks ------------------------------------------------------------------------------------------------------- */
+/* --- blocks ----------------------------------------------------------------------------------- */
 
 /* Without a descriptor, or with an unknown one, the driver answers an extended free. */
 static bool is_known(const struct zr_free *f) {
-    return !f->ext || (f->desc && f->desc->stype == ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC && !f->desc->pNext);
+    return !f->ext ||
+           (f->desc && f->desc->stype == ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC && !f->desc->pNext);
 }
 
-/* Whether no command uses the block. Adapter v2 frees host USM with a policy that waits; reuse:always needs no wait. */
+/* Whether no command uses the block. Adapter v2 frees host USM with a policy that waits;
+ * reuse:always needs no wait. */
 static bool is_idle(const struct zr_free *f, const struct zr_block *b) {
     if (!f->ext)
         return f->reusable;
-    return is_known(f) && (!f->desc->freePolicy || (zr_config.reuse == ZR_REUSE_ALWAYS && b->key.kind == ZR_KIND_HOST));
+    return is_known(f) && (!f->desc->freePolicy ||
+                           (zr_config.reuse == ZR_REUSE_ALWAYS && b->key.kind == ZR_KIND_HOST));
 }
 
 static bool may_be_cached(const struct zr_free *f, const struct zr_block *b) {
     return zr_config.cache && f->context && is_idle(f, b) &&
-           (zr_block_flags(b) & (ZR_BLOCK_CACHEABLE | ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)) == ZR_BLOCK_CACHEABLE &&
+           (zr_block_flags(b) & (ZR_BLOCK_CACHEABLE | ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)) ==
+               ZR_BLOCK_CACHEABLE &&
            zr_cache_takes(b->key.account, b->held);
 }
 
@@ -255,8 +273,8 @@ static void put(struct zr_block *b, const void *caller) {
 }
 
 /*
- * The block is CACHED and owned by this thread: puts it into the cache. It leaves the books first, because another
- * thread may reuse it at once.
+ * The block is CACHED and owned by this thread: puts it into the cache. It leaves the books first,
+ * because another thread may reuse it at once.
  */
 static void keep(const struct zr_op *op, struct zr_block *b) {
     zr_registry_unbook(b);
@@ -264,8 +282,9 @@ static void keep(const struct zr_op *op, struct zr_block *b) {
 }
 
 /*
- * The same for check's quarantine. Returns false if check does not take it over: it is FREEING and must go to the
- * driver. What check has taken may be gone, and its descriptor another block's, so it leaves the books as it was.
+ * The same for check's quarantine. Returns false if check does not take it over: it is FREEING and
+ * must go to the driver. What check has taken may be gone, and its descriptor another block's, so
+ * it leaves the books as it was.
  */
 static bool quarantine(const struct zr_op *op, const struct zr_free *f, struct zr_block *b) {
     bool in_use = f->ext && f->desc->freePolicy; /* commands may still use it */
@@ -293,13 +312,16 @@ static inline ze_result_t to_driver(struct zr_op *op, const struct zr_free *f, s
 }
 
 /*
- * A block of another context than the call names, both seen at the same hook, or of a destroyed context: the driver
- * answers. But Intel's crashes on the handle of a destroyed context, so where wrong frees are refused this is, too.
+ * A block of another context than the call names, both seen at the same hook, or of a destroyed
+ * context: the driver answers. But Intel's crashes on the handle of a destroyed context, so where
+ * wrong frees are refused this is, too.
  */
-static ZR_COLD bool is_refused(struct zr_op *op, const struct zr_free *f, const struct zr_block *b) {
+static ZR_COLD bool is_refused(struct zr_op *op, const struct zr_free *f,
+                               const struct zr_block *b) {
     bool orphaned = zr_block_flags(b) & ZR_BLOCK_ORPHANED;
 
-    zr_policy_wrong_free(orphaned ? ZR_F_FREE_INVALID_ORPHANED : ZR_F_FREE_INVALID_CONTEXT, op->caller, f->ptr, b);
+    zr_policy_wrong_free(orphaned ? ZR_F_FREE_INVALID_ORPHANED : ZR_F_FREE_INVALID_CONTEXT,
+                         op->caller, f->ptr, b);
     return orphaned && (zr_config.cache || zr_checking()) && f->context == b->key.context;
 }
 
@@ -329,14 +351,17 @@ ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f) {
             return ZE_RESULT_SUCCESS;
         }
         /* It was exported since we looked. */
-        __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_FREEING, __ATOMIC_RELEASE);
+        __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_FREEING,
+                         __ATOMIC_RELEASE);
     }
     return to_driver(op, f, b);
 }
 
-/* --- the end of a context ----------------------------------------------------------------------------------------- */
+/* --- the end of a context --------------------------------------------------------------------- */
 
-enum { CONTEXT_MS = 5000 }; /* waited at most for blocks of the context that other threads are freeing */
+enum {
+    CONTEXT_MS = 5000
+}; /* waited at most for blocks of the context that other threads are freeing */
 
 struct leaving {
     struct zr_op *op;
@@ -378,7 +403,8 @@ void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t cont
     zr_record(ZEROUTE_EVENT_CONTEXT_GO, ZR_KIND_DEVICE, ZR_UNKNOWN_DEVICE, context, 0, 0, 0, 0);
     if (zr_checking()) {
         zr_check_drain(context);
-        zr_check_context_ends(context); /* before its blocks are marked: an earlier context may have had this handle */
+        zr_check_context_ends(context); /* before its blocks are marked: an earlier context may have
+                                           had this handle */
     }
     zr_block_each(free_with_context, &l);
     zr_residency_forget(context);

@@ -1,8 +1,8 @@
 /*
- * What the process holds of each device, all kinds together, and the setting `limit`: device memory beyond it is
- * refused, and programs that ask how much there is are told what the limit leaves. Nothing is counted unless a limit is
- * set. Each block keeps what was charged for it, and in which ledgers, so that a limit can be set, changed and removed
- * while blocks live.
+ * What the process holds of each device, all kinds together, and the setting `limit`: device memory
+ * beyond it is refused, and programs that ask how much there is are told what the limit leaves.
+ * Nothing is counted unless a limit is set. Each block keeps what was charged for it, and in which
+ * ledgers, so that a limit can be set, changed and removed while blocks live.
  */
 #include "policy/policy.h"
 
@@ -17,7 +17,8 @@ static struct {
 } account[CARDS];
 
 static uint64_t amount_of(const struct zr_amount *amount, uint64_t total) {
-    return amount->percent_x100 ? (uint64_t)((zr_u128)total * amount->percent_x100 / 10000) : amount->bytes;
+    return amount->percent_x100 ? (uint64_t)((zr_u128)total * amount->percent_x100 / 10000)
+                                : amount->bytes;
 }
 
 /* Whether this kind of memory counts against the limit of its card. */
@@ -30,7 +31,8 @@ static unsigned counted_as(unsigned number) {
     return number == ZR_UNKNOWN_DEVICE ? 0 : number;
 }
 
-/* The memory of the whole card, whichever handle is at hand: a sub-device would report less. 0 if unknown. */
+/* The memory of the whole card, whichever handle is at hand: a sub-device would report less. 0 if
+ * unknown. */
 static uint64_t memory_of(unsigned number) {
     uint64_t memory = __atomic_load_n(&account[number].memory, __ATOMIC_RELAXED);
     struct zr_op own = {.hook = ZR_HOOK_PLT};
@@ -61,7 +63,7 @@ static uint64_t used_of(unsigned number) {
     return number < CARDS ? __atomic_load_n(&account[number].used, __ATOMIC_RELAXED) : 0;
 }
 
-/* --- charges ------------------------------------------------------------------------------------------------------ */
+/* --- charges ---------------------------------------------------------------------------------- */
 
 /* Returns which of these ledgers it was entered in: a claim needs a segment. */
 static unsigned enter(unsigned ledgers, unsigned card, uint64_t bytes) {
@@ -100,8 +102,8 @@ static unsigned ledgers_in_force(void) {
 }
 
 /*
- * Brings a charge in line with the setting. What is new is entered before the charge says so, and what ends is struck
- * afterwards: whoever undoes the charge meanwhile undoes what was done.
+ * Brings a charge in line with the setting. What is new is entered before the charge says so, and
+ * what ends is struck afterwards: whoever undoes the charge meanwhile undoes what was done.
  */
 void zr_limit_follow(struct zr_charge *charge, enum zr_kind kind, unsigned number, uint64_t bytes) {
     unsigned wanted = ledgers_in_force(), card = counted_as(number), entered;
@@ -128,8 +130,9 @@ void zr_limit_follow(struct zr_charge *charge, enum zr_kind kind, unsigned numbe
 }
 
 /*
- * limit:auto. Announce first, then look; near the end cached figures will not do. If two processes want the last of a
- * card at once, both may find it too much: they withdraw, and retry after pauses of different length.
+ * limit:auto. Announce first, then look; near the end cached figures will not do. If two processes
+ * want the last of a card at once, both may find it too much: they withdraw, and retry after pauses
+ * of different length.
  */
 static bool take_left(struct zr_charge *charge, unsigned number, uint64_t bytes) {
     uint64_t memory = memory_of(number), used, taken, left;
@@ -139,12 +142,14 @@ static bool take_left(struct zr_charge *charge, unsigned number, uint64_t bytes)
         charge->ledgers = (uint8_t)(ZR_LEDGER_LIMIT | enter(ZR_LEDGER_CLAIM, number, bytes));
         taken = zr_claims_look(number, used - bytes, try > 0);
         left = memory > taken ? memory - taken : 0;
-        __atomic_store_n(&account[number].left, left ? left : 1, __ATOMIC_RELAXED); /* 0 would be: not known yet */
+        __atomic_store_n(&account[number].left, left ? left : 1,
+                         __ATOMIC_RELAXED); /* 0 would be: not known yet */
         if (!memory || (used <= left && (try > 0 || used < left - left / 8)))
             return true;
         zr_charge_undo(charge);
         if (try > 0)
-            clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = (long)(zr_now() % 1000 + 1) << (7 + try)},
+            clock_nanosleep(CLOCK_MONOTONIC, 0,
+                            &(struct timespec){.tv_nsec = (long)(zr_now() % 1000 + 1) << (7 + try)},
                             NULL);
     }
     return false;
@@ -164,9 +169,10 @@ bool zr_limit_take(struct zr_charge *charge, unsigned number, uint64_t bytes) {
     do {
         if (bytes > limit || used > limit - bytes)
             return false;
-    } while (!__atomic_compare_exchange_n(&account[number].used, &used, used + bytes, false, __ATOMIC_RELAXED,
-                                          __ATOMIC_RELAXED));
-    *charge = (struct zr_charge){.bytes = bytes, .card = (uint8_t)number, .ledgers = ZR_LEDGER_LIMIT};
+    } while (!__atomic_compare_exchange_n(&account[number].used, &used, used + bytes, false,
+                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    *charge =
+        (struct zr_charge){.bytes = bytes, .card = (uint8_t)number, .ledgers = ZR_LEDGER_LIMIT};
     return true;
 }
 
@@ -181,11 +187,11 @@ uint64_t zr_cache_share(unsigned number) {
     return amount_of(&limit, total);
 }
 
-/* --- a setting that changes while blocks live ---------------------------------------------------------------------- */
+/* --- a setting that changes while blocks live ------------------------------------------------- */
 
 /*
- * The block may be freed, and its descriptor be another block's, while we look: then its charge is undone, and whatever
- * is there by now is looked at again.
+ * The block may be freed, and its descriptor be another block's, while we look: then its charge is
+ * undone, and whatever is there by now is looked at again.
  */
 static void follow(struct zr_block *b) {
     for (;;) {
@@ -202,7 +208,8 @@ static void follow(struct zr_block *b) {
     }
 }
 
-/* The setting is read after the block can be found: a change that has not seen the block is seen here. */
+/* The setting is read after the block can be found: a change that has not seen the block is seen
+ * here. */
 void zr_limit_registered(struct zr_block *b) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (unlikely(b->charge.ledgers != ledgers_in_force()))
@@ -226,7 +233,7 @@ void zr_limit_changed(void) {
     zr_object_each(follow_object, NULL);
 }
 
-/* --- what programs are told --------------------------------------------------------------------------------------- */
+/* --- what programs are told ------------------------------------------------------------------- */
 
 static void least(uint64_t *value, uint64_t bound) {
     if (value && *value > bound)
@@ -247,13 +254,15 @@ static void report(unsigned number, uint64_t *total, uint64_t *free) {
 }
 
 /*
- * free_memory:checked: the least of what the driver reports and what the kernel and other processes' announcements
- * leave. Some drivers always report 0 or the total: that is replaced. `total` is what the query reported, or 0.
+ * free_memory:checked: the least of what the driver reports and what the kernel and other
+ * processes' announcements leave. Some drivers always report 0 or the total: that is replaced.
+ * `total` is what the query reported, or 0.
  */
 static void check_free(unsigned number, uint64_t total, uint64_t *free) {
     static uint64_t zeros; /* atomic: cards whose driver reported 0 with nothing in use */
     uint64_t driver = free ? *free : 0, memory, blocks, left;
-    if (!free || number >= ZR_DEVICES || (zr_config.free_memory != ZR_FREE_MEMORY_CHECKED && !zr_config.limit.is_auto))
+    if (!free || number >= ZR_DEVICES ||
+        (zr_config.free_memory != ZR_FREE_MEMORY_CHECKED && !zr_config.limit.is_auto))
         return;
     memory = memory_of(number);
     blocks = zr_config.limit.is_auto || !zr_stats_open() ? used_of(number) : zr_booked(number);
@@ -265,7 +274,8 @@ static void check_free(unsigned number, uint64_t total, uint64_t *free) {
     if (driver > total || (driver == total && left < memory) ||
         (!driver && __atomic_load_n(&zeros, __ATOMIC_RELAXED) >> number & 1)) {
         zr_count(ZR_F_FREE_REPLACED_CALLS, 1);
-        zr_warn("the driver says that %llu of %llu bytes are free on card %u, which cannot be right: programs are told "
+        zr_warn("the driver says that %llu of %llu bytes are free on card %u, which cannot be "
+                "right: programs are told "
                 "the kernel's figure",
                 (unsigned long long)driver, (unsigned long long)total, number);
         *free = left;

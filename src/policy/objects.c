@@ -1,10 +1,10 @@
 /*
- * Objects that take memory and are known by a handle: physical memory, images, modules, lists and the like; and what is
- * mapped into reserved ranges, known by its address. They are in a table of their own: a handle is no address, and what
- * lies there is not what it stands for.
+ * Objects that take memory and are known by a handle: physical memory, images, modules, lists and
+ * the like; and what is mapped into reserved ranges, known by its address. They are in a table of
+ * their own: a handle is no address, and what lies there is not what it stands for.
  *
- * A hash table with chains, under one lock. An object leaves it before its end goes down: afterwards another thread may
- * be given the same handle at once.
+ * A hash table with chains, under one lock. An object leaves it before its end goes down:
+ * afterwards another thread may be given the same handle at once.
  */
 #include "policy/policy.h"
 
@@ -26,7 +26,7 @@ static struct zr_object **bucket_of(const void *handle) {
     return &bucket[(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (buckets - 1)];
 }
 
-/* --- the table; the caller holds the lock ------------------------------------------------------------------------- */
+/* --- the table; the caller holds the lock ----------------------------------------------------- */
 
 /* Twice as many buckets. Without memory the chains grow instead. */
 static void grow(void) {
@@ -95,14 +95,15 @@ static struct zr_object *insert(struct zr_object *o) {
     return old;
 }
 
-/* --- books -------------------------------------------------------------------------------------------------------- */
+/* --- books ------------------------------------------------------------------------------------ */
 
 static void record(enum zeroute_record_type type, const struct zr_object *o) {
     bool reserved = type == ZEROUTE_EVENT_RESERVE || type == ZEROUTE_EVENT_RELEASE;
 
-    if (unlikely(zr_recording()) && o->kind <= ZR_KIND_IMPORTED && !is_mapping(o) && o->kind != ZR_KIND_VIRTUAL &&
-        !(reserved && zr_reserved_is_allocated()))
-        zr_record(type, o->kind, o->account, o->handle, o->bytes, (uintptr_t)o->context & UINT64_MAX >> 16, 0, 0);
+    if (unlikely(zr_recording()) && o->kind <= ZR_KIND_IMPORTED && !is_mapping(o) &&
+        o->kind != ZR_KIND_VIRTUAL && !(reserved && zr_reserved_is_allocated()))
+        zr_record(type, o->kind, o->account, o->handle, o->bytes,
+                  (uintptr_t)o->context & UINT64_MAX >> 16, 0, 0);
 }
 
 /* Physical memory is reserved from the driver; images are what the kernel counts besides. */
@@ -126,10 +127,10 @@ static void end(struct zr_object *o) {
     zr_unlock(&lock);
 }
 
-/* --- the interface ------------------------------------------------------------------------------------------------ */
+/* --- the interface ---------------------------------------------------------------------------- */
 
-bool zr_object_add(struct zr_op *op, enum zr_kind kind, unsigned number, const void *context, const void *handle,
-                   uint64_t bytes) {
+bool zr_object_add(struct zr_op *op, enum zr_kind kind, unsigned number, const void *context,
+                   const void *handle, uint64_t bytes) {
     struct zr_object *o, *old = NULL;
 
     zr_lock(&lock);
@@ -224,7 +225,8 @@ ze_result_t zr_object_left(struct zr_object *list, ze_result_t result) {
     return result;
 }
 
-bool zr_object_exported(const void *handle, enum zr_kind *kind, unsigned *number, uint64_t *bytes, bool *first) {
+bool zr_object_exported(const void *handle, enum zr_kind *kind, unsigned *number, uint64_t *bytes,
+                        bool *first) {
     struct zr_object *o = NULL;
 
     zr_lock(&lock);

@@ -1,4 +1,5 @@
-/* The map of policy/: what is decided about a call, and the books behind it. Grouped by the file that defines it. */
+/* The map of policy/: what is decided about a call, and the books behind it. Grouped by the file
+ * that defines it. */
 #ifndef ZEROUTE_POLICY_H
 #define ZEROUTE_POLICY_H
 
@@ -12,7 +13,7 @@ struct zr_watch;
 
 #pragma GCC visibility push(hidden)
 
-/* --- alloc.c: every allocation, of whatever kind ------------------------------------------------------------------ */
+/* --- alloc.c: every allocation, of whatever kind ---------------------------------------------- */
 struct zr_alloc {
     enum zr_kind kind; /* DEVICE, HOST, SHARED or PHYSICAL */
     enum zr_entry entry;
@@ -28,29 +29,32 @@ struct zr_alloc {
     void **out;         /* where the caller wants the address */
 };
 /*
- * Allocates from the cache, else from the driver within limit and host_floor, and books it. Leaves in *a->out what the
- * driver would have left there. *block: what was registered; NULL without memory for that, or of an object. A pool of
- * ours above is told, too.
+ * Allocates from the cache, else from the driver within limit and host_floor, and books it. Leaves
+ * in *a->out what the driver would have left there. *block: what was registered; NULL without
+ * memory for that, or of an object. A pool of ours above is told, too.
  */
 ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, struct zr_block **block);
 /* cache_idle in milliseconds. */
 uint32_t zr_cache_idle(void);
-/* cache, cache_limit or cache_idle was changed: the cache and the pools follow, and give back what is too much. */
+/* cache, cache_limit or cache_idle was changed: the cache and the pools follow, and give back what
+ * is too much. */
 void zr_cache_changed(void);
 /* Whether this caller's blocks may be reused as soon as they are freed. */
 bool zr_policy_reuses(const struct zr_op *op);
 /*
- * Memory of another process was opened by this entry point: asks the driver for its size and books it. If it is over
- * the limit, closes it, sets *out to NULL and returns OUT_OF_DEVICE_MEMORY.
+ * Memory of another process was opened by this entry point: asks the driver for its size and books
+ * it. If it is over the limit, closes it, sets *out to NULL and returns OUT_OF_DEVICE_MEMORY.
  */
-ze_result_t zr_policy_imported(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device,
-                               enum zr_entry entry, const ze_ipc_mem_handle_t *handle, void **out);
+ze_result_t zr_policy_imported(struct zr_op *op, ze_context_handle_t context,
+                               ze_device_handle_t device, enum zr_entry entry,
+                               const ze_ipc_mem_handle_t *handle, void **out);
 /* Such memory was closed. */
 void zr_policy_closed(const void *ptr);
-/* The runtime keeps this import open although the program has closed it; or the program has opened it again. */
+/* The runtime keeps this import open although the program has closed it; or the program has opened
+ * it again. */
 void zr_policy_kept_open(const void *ptr, bool kept);
 
-/* --- free.c: every free ------------------------------------------------------------------------------------------- */
+/* --- free.c: every free ----------------------------------------------------------------------- */
 struct zr_free {
     ze_context_handle_t context;
     void *ptr;
@@ -58,34 +62,42 @@ struct zr_free {
     bool ext;      /* by zeMemFreeExt, with this descriptor */
     bool reusable; /* no command uses the block any more, says the caller of zeMemFree */
 };
-/* Into the cache if it may be reused at once, else to the driver, which may wait for commands that use the block. */
+/* Into the cache if it may be reused at once, else to the driver, which may wait for commands that
+ * use the block. */
 ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f);
 /*
- * A free at a SYCL entry point that is left to the runtime, which may refuse an unknown pointer without asking the
- * driver: check reports it here. Only where the runtime's pool is off: pieces of a pool are not blocks that we know.
- * If it was reported, begins an operation that says so to the free below it; the caller ends it.
+ * A free at a SYCL entry point that is left to the runtime, which may refuse an unknown pointer
+ * without asking the driver: check reports it here. Only where the runtime's pool is off: pieces of
+ * a pool are not blocks that we know. If it was reported, begins an operation that says so to the
+ * free below it; the caller ends it.
  */
 void zr_policy_free_above(struct zr_op *op, const void *ptr);
 /* Notes a new context if `result` is success. Returns `result`. */
 ze_result_t zr_policy_context_made(ze_result_t result, const ze_context_handle_t *context);
-/* Before a context is destroyed: gives back what is cached for it, and blocks that a runtime would free with it. */
+/* Before a context is destroyed: gives back what is cached for it, and blocks that a runtime would
+ * free with it. */
 void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t context);
 /* The driver has destroyed it; or has refused to. */
 void zr_policy_context_destroyed(ze_context_handle_t context);
 void zr_policy_context_stays(ze_context_handle_t context);
-/* Counts a wrong free by its kind, FREE_INVALID_*, and reports the first of a kind. The block is NULL if unknown. */
-void zr_policy_wrong_free(enum zr_field kind, const void *caller, const void *ptr, const struct zr_block *b);
+/* Counts a wrong free by its kind, FREE_INVALID_*, and reports the first of a kind. The block is
+ * NULL if unknown. */
+void zr_policy_wrong_free(enum zr_field kind, const void *caller, const void *ptr,
+                          const struct zr_block *b);
 void zr_free_fork_child(void);
-/* A block was registered here, where another thread may be about to free what it takes for unknown memory. */
+/* A block was registered here, where another thread may be about to free what it takes for unknown
+ * memory. */
 extern uint32_t zr_suspects;
 void zr_suspect_registered(const void *base);
-/* Gives a block to the driver that the program has freed before. Returns whether the driver has taken it back. */
+/* Gives a block to the driver that the program has freed before. Returns whether the driver has
+ * taken it back. */
 bool zr_policy_release(struct zr_block *b);
-/* Whether a thread may have been given an address that is not in the map yet: waits up to 100 ms for those. */
+/* Whether a thread may have been given an address that is not in the map yet: waits up to 100 ms
+ * for those. */
 bool zr_policy_in_flight(void);
 void zr_alloc_fork_child(void);
 
-/* --- room.c: out of memory: give back what is cached, try again --------------------------------------------------- */
+/* --- room.c: out of memory: give back what is cached, try again ------------------------------- */
 struct zr_room {
     struct zr_op *op;
     unsigned number;
@@ -101,12 +113,13 @@ struct zr_room {
  *         result = attempt();
  *     } while (zr_room_again(&room, result));
  *
- * Goes round again, and counts a retry, if memory is short and something has left the cache since the attempt. In
- * nested loops the outer one decides.
+ * Goes round again, and counts a retry, if memory is short and something has left the cache since
+ * the attempt. In nested loops the outer one decides.
  */
 static inline struct zr_room zr_room_begin(struct zr_op *op, unsigned number) {
     op->rooms++;
-    return (struct zr_room){.op = op, .number = number, .left = zr_config.cache ? zr_cache_left() : 0};
+    return (struct zr_room){
+        .op = op, .number = number, .left = zr_config.cache ? zr_cache_left() : 0};
 }
 bool zr_room_made(struct zr_room *room, ze_result_t result);
 static inline bool zr_room_again(struct zr_room *room, ze_result_t result) {
@@ -116,48 +129,59 @@ static inline bool zr_room_again(struct zr_room *room, ze_result_t result) {
     return false;
 }
 /*
- * Gives back all that cache and pools hold for a device, or for all (ZR_UNKNOWN_DEVICE). Called also before the driver
- * is asked how much memory is free, because the cache must not look used. Returns the bytes.
+ * Gives back all that cache and pools hold for a device, or for all (ZR_UNKNOWN_DEVICE). Called
+ * also before the driver is asked how much memory is free, because the cache must not look used.
+ * Returns the bytes.
  */
 uint64_t zr_policy_trim(unsigned number);
 
-/* --- limit.c: what the process has of each device, and the setting `limit` ---------------------------------------- */
+/* --- limit.c: what the process has of each device, and the setting `limit` -------------------- */
 /* The limit in bytes; UINT64_MAX if there is none. */
 uint64_t zr_limit_of(unsigned number);
-/* Called before the driver is asked for memory; returns false if that would exceed the limit. Free without a limit. */
+/* Called before the driver is asked for memory; returns false if that would exceed the limit. Free
+ * without a limit. */
 bool zr_limit_take(struct zr_charge *charge, unsigned number, uint64_t bytes);
 /* Undoes a charge by what it recorded; nothing is charged any more. */
 void zr_charge_undo(struct zr_charge *charge);
-/* Brings a charge for these bytes in line with the setting; the caller sees to it that its owner stays what it is. */
+/* Brings a charge for these bytes in line with the setting; the caller sees to it that its owner
+ * stays what it is. */
 void zr_limit_follow(struct zr_charge *charge, enum zr_kind kind, unsigned number, uint64_t bytes);
-/* A block is in the map now: if the setting was changed since it was charged, its charge follows. */
+/* A block is in the map now: if the setting was changed since it was charged, its charge follows.
+ */
 void zr_limit_registered(struct zr_block *b);
 /* The setting was changed: the charges of all that the process holds follow. */
 void zr_limit_changed(void);
 /*
- * After the driver was asked how much memory there is, or is free: with a limit set, reduces both to what the limit
- * leaves. Either may be NULL. ZR_UNKNOWN_DEVICE: what it leaves on the device that has least.
+ * After the driver was asked how much memory there is, or is free: with a limit set, reduces both
+ * to what the limit leaves. Either may be NULL. ZR_UNKNOWN_DEVICE: what it leaves on the device
+ * that has least.
  */
 void zr_limit_report(unsigned number, uint64_t *total, uint64_t *free);
-/* The same for one of several parts of a device that are reported one after the other: *left begins at UINT64_MAX. */
+/* The same for one of several parts of a device that are reported one after the other: *left begins
+ * at UINT64_MAX. */
 void zr_limit_report_part(unsigned number, uint64_t *left, uint64_t *total);
 /* The same for a memory module of Sysman. */
 void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *free);
-/* cache_limit of a device: 2 % of its memory or 256 MiB, the larger, unless the user says otherwise. */
+/* cache_limit of a device: 2 % of its memory or 256 MiB, the larger, unless the user says
+ * otherwise. */
 uint64_t zr_cache_share(unsigned number);
 void zr_limit_fork_child(void);
 
-/* --- shortage.c: refusals, and what is never freed ---------------------------------------------------------------- */
+/* --- shortage.c: refusals, and what is never freed -------------------------------------------- */
 /*
- * An allocation was refused for good, by op->refused_by with this code: counted, recorded, and explained if memory was
- * short. Within a retry loop nothing is final, and nothing is done. Returns the code.
+ * An allocation was refused for good, by op->refused_by with this code: counted, recorded, and
+ * explained if memory was short. Within a retry loop nothing is final, and nothing is done. Returns
+ * the code.
  */
-ze_result_t zr_refused(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes, ze_result_t code);
+ze_result_t zr_refused(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes,
+                       ze_result_t code);
 /* A setting refuses, with the code of its line in base/refusals.def. */
-ze_result_t zr_refuse(struct zr_op *op, enum zr_refuser who, enum zr_entry entry, unsigned number, uint64_t bytes);
-/* Whether host_floor refuses this: then *result is the answer. Does nothing within a retry loop: it was asked before. */
-static inline bool zr_floor_refuses(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes,
-                                    ze_result_t *result) {
+ze_result_t zr_refuse(struct zr_op *op, enum zr_refuser who, enum zr_entry entry, unsigned number,
+                      uint64_t bytes);
+/* Whether host_floor refuses this: then *result is the answer. Does nothing within a retry loop: it
+ * was asked before. */
+static inline bool zr_floor_refuses(struct zr_op *op, enum zr_entry entry, unsigned number,
+                                    uint64_t bytes, ze_result_t *result) {
     if (likely(!zr_config.host_floor.set) || zr_op_rooms(op) || !zr_host_refuses(bytes))
         return false;
     *result = zr_refuse(op, ZR_REFUSED_BY_HOST_FLOOR, entry, number, bytes);
@@ -166,54 +190,65 @@ static inline bool zr_floor_refuses(struct zr_op *op, enum zr_entry entry, unsig
 void zr_shortage_process_end(void);
 void zr_shortage_fork_child(void);
 
-/* --- registry.c: every block that was seen, and what it is booked as ---------------------------------------------- */
-/* Enters a block that the driver has just allocated into map and books; NULL if there is no memory. A few ns. */
-struct zr_block *zr_registry_add(struct zr_op *op, const struct zr_key *key, const void *base, size_t size, size_t held,
-                                 uint32_t flags);
-extern bool zr_registry_lacks; /* atomic: a block got no descriptor, so the map may be outdated for its address */
+/* --- registry.c: every block that was seen, and what it is booked as -------------------------- */
+/* Enters a block that the driver has just allocated into map and books; NULL if there is no memory.
+ * A few ns. */
+struct zr_block *zr_registry_add(struct zr_op *op, const struct zr_key *key, const void *base,
+                                 size_t size, size_t held, uint32_t flags);
+extern bool zr_registry_lacks; /* atomic: a block got no descriptor, so the map may be outdated for
+                                  its address */
 /* A block of the cache was handed out again. */
 void zr_registry_reused(const struct zr_op *op, struct zr_block *b);
 /* The same for a block without properties that matter for reuse. */
-struct zr_block *zr_registry_note(struct zr_op *op, enum zr_kind kind, unsigned number, ze_context_handle_t context,
-                                  const void *base, size_t size, uint32_t flags);
+struct zr_block *zr_registry_note(struct zr_op *op, enum zr_kind kind, unsigned number,
+                                  ze_context_handle_t context, const void *base, size_t size,
+                                  uint32_t flags);
 /*
- * A block leaves the map (zr_registry_take) before its free goes down: afterwards another thread may be given the same
- * address at once. Then zr_registry_left with the driver's answer, which is returned: the block is gone, or back in the
- * map. All accept NULL.
+ * A block leaves the map (zr_registry_take) before its free goes down: afterwards another thread
+ * may be given the same address at once. Then zr_registry_left with the driver's answer, which is
+ * returned: the block is gone, or back in the map. All accept NULL.
  */
 struct zr_block *zr_registry_take(const void *ptr);
 ze_result_t zr_registry_left(struct zr_block *b, ze_result_t result);
 void zr_registry_gone(struct zr_block *b);
 /* The driver has got back what was reserved for a block: out of the map, out of the ledgers. */
 void zr_registry_released(struct zr_block *b);
-/* Records ALLOC, BACK or RESERVE after it took effect, FREE or RELEASE before (enum zeroute_record_type). */
+/* Records ALLOC, BACK or RESERVE after it took effect, FREE or RELEASE before (enum
+ * zeroute_record_type). */
 void zr_registry_event(enum zeroute_record_type type, const struct zr_block *b, unsigned flags);
-static inline void zr_registry_record(enum zeroute_record_type type, const struct zr_block *b, unsigned flags) {
+static inline void zr_registry_record(enum zeroute_record_type type, const struct zr_block *b,
+                                      unsigned flags) {
     if (unlikely(zr_recording()))
         zr_registry_event(type, b, flags);
 }
-/* Books what the process holds of a block again on reuse, or takes it out of the books on a free. */
+/* Books what the process holds of a block again on reuse, or takes it out of the books on a free.
+ */
 void zr_registry_book(const struct zr_block *b);
 void zr_registry_unbook(const struct zr_block *b);
-/* Books and records what a pool has handed out: a piece of a segment, old (hit) or new, or a whole block. */
+/* Books and records what a pool has handed out: a piece of a segment, old (hit) or new, or a whole
+ * block. */
 void zr_registry_piece(unsigned number, const void *ptr, size_t size, bool hit);
 /* Records that it is taking a piece back; zr_unbook() follows once it has. */
 void zr_registry_piece_leaves(unsigned number, const void *ptr);
 /* The IPC handle of the block that holds ptr was taken. */
 void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle);
 /*
- * Before a call that makes the free of the block that holds ptr matter to others (ZR_BLOCK_EXPORTED, ZR_BLOCK_PINNED):
- * from now on it is not cached. Returns the pointer to pass on, as zr_registry_visible().
+ * Before a call that makes the free of the block that holds ptr matter to others
+ * (ZR_BLOCK_EXPORTED, ZR_BLOCK_PINNED): from now on it is not cached. Returns the pointer to pass
+ * on, as zr_registry_visible().
  */
 const void *zr_registry_mark(const void *ptr, uint32_t flags);
-/* Physical memory was mapped into a reserved range; or what zr_object_take_mapped() has found was unmapped. */
+/* Physical memory was mapped into a reserved range; or what zr_object_take_mapped() has found was
+ * unmapped. */
 void zr_registry_mapped(struct zr_op *op, const void *ptr, size_t size, const void *physical);
-ze_result_t zr_registry_unmapped(struct zr_object *mappings, const void *ptr, size_t size, ze_result_t result);
+ze_result_t zr_registry_unmapped(struct zr_object *mappings, const void *ptr, size_t size,
+                                 ze_result_t result);
 /* The pointer to ask the driver about: an unknown one if, for the process, ptr is not allocated. */
 const void *zr_registry_visible(const void *ptr);
 /* The pointer to close as an import: an unknown one if ptr is a block of ours. */
 const void *zr_registry_closable(const void *ptr);
-/* The range of a block that is larger than was requested. Returns false otherwise: ask the driver. */
+/* The range of a block that is larger than was requested. Returns false otherwise: ask the driver.
+ */
 bool zr_registry_range(const void *ptr, void **base, size_t *size);
 /* The hook that a block came through. */
 static inline uint32_t zr_block_hook(const struct zr_block *b) {
@@ -222,7 +257,7 @@ static inline uint32_t zr_block_hook(const struct zr_block *b) {
 /* The extension of this type that is chained to a descriptor, or NULL. */
 void *zr_chained(const void *desc, uint32_t stype);
 
-/* --- objects.c: what takes memory and is known by a handle --------------------------------------------------------- */
+/* --- objects.c: what takes memory and is known by a handle ------------------------------------ */
 struct zr_object {
     struct zr_object *next; /* in its bucket, or in a list of those that are taken */
     const void *handle;     /* or, of a mapping, its address */
@@ -233,58 +268,68 @@ struct zr_object {
     uint8_t kind;
     bool exported; /* its IPC handle was taken */
 };
-/* Enters and books an object that the driver has just made; op->charge is its own. Returns false without memory. */
-bool zr_object_add(struct zr_op *op, enum zr_kind kind, unsigned number, const void *context, const void *handle,
-                   uint64_t bytes);
+/* Enters and books an object that the driver has just made; op->charge is its own. Returns false
+ * without memory. */
+bool zr_object_add(struct zr_op *op, enum zr_kind kind, unsigned number, const void *context,
+                   const void *handle, uint64_t bytes);
 /*
- * An object leaves the table before its end goes down; so do the mappings that lie in a range. NULL if there is none.
- * Then zr_object_left with the driver's answer, which is returned: it is gone, or back in the table.
+ * An object leaves the table before its end goes down; so do the mappings that lie in a range. NULL
+ * if there is none. Then zr_object_left with the driver's answer, which is returned: it is gone, or
+ * back in the table.
  */
 struct zr_object *zr_object_take(const void *handle);
 struct zr_object *zr_object_take_mapped(const void *start, size_t size);
 ze_result_t zr_object_left(struct zr_object *list, ze_result_t result);
-/* The IPC handle of this object was taken. Returns false if there is none. *first: for the first time. */
-bool zr_object_exported(const void *handle, enum zr_kind *kind, unsigned *number, uint64_t *bytes, bool *first);
+/* The IPC handle of this object was taken. Returns false if there is none. *first: for the first
+ * time. */
+bool zr_object_exported(const void *handle, enum zr_kind *kind, unsigned *number, uint64_t *bytes,
+                        bool *first);
 /* Calls see() for each object under the lock of the table: no driver, no other object. */
 void zr_object_each(void (*see)(struct zr_object *o, void *arg), void *arg);
 void zr_object_fork_child(void);
 
-/* --- remap.c: memory that is mapped anew in a reserved range, which another card may not see ----------------------- */
+/* --- remap.c: memory that is mapped anew in a reserved range, which another card may not see -- */
 /* The process has made a command list or a queue for this card. */
 void zr_remap_at_work(unsigned number);
-/* Before memory is mapped: makes the reservation anew where it must be, and can be; else counts and reports. */
+/* Before memory is mapped: makes the reservation anew where it must be, and can be; else counts and
+ * reports. */
 void zr_remap_before(struct zr_op *op, const void *ptr, size_t size);
 /* These mappings were unmapped; or a whole reservation was freed. */
 void zr_remap_unmapped(const struct zr_object *mappings);
 void zr_remap_released(const void *start, size_t size);
 void zr_remap_fork_child(void);
 
-/* --- residency.c -------------------------------------------------------------------------------------------------- */
-ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
-                              size_t size);
-ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
-                               size_t size);
+/* --- residency.c ------------------------------------------------------------------------------ */
+ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context,
+                              ze_device_handle_t device, void *ptr, size_t size);
+ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context,
+                               ze_device_handle_t device, void *ptr, size_t size);
 /* Whether residency:owner applies to this caller. */
 bool zr_residency_skips(const struct zr_op *op);
-/* The devices on which the last block of this context and device was made resident: the next one probably will be. */
+/* The devices on which the last block of this context and device was made resident: the next one
+ * probably will be. */
 uint64_t zr_residency_expected(const void *context, unsigned number);
 /* Remembers where a block that is being freed was made resident. */
 void zr_residency_remember(const struct zr_block *b);
 void zr_residency_forget(const void *context);
 
-/* --- request.c: what `zeroute ctl` asks for ----------------------------------------------------------------------- */
+/* --- request.c: what `zeroute ctl` asks for --------------------------------------------------- */
 /* A zr_carry_out: "set SETTING VALUE", "trim", "mark TEXT". */
 bool zr_policy_request(const char *request, char *reply, size_t size);
 
-/* --- who watches what arrives below an operation (sycl/watch.c) --------------------------------------------------- */
+/* --- who watches what arrives below an operation (sycl/watch.c) ------------------------------- */
 /* Called by the entry points. What is watched passes down, uncounted; it may pass several hooks. */
 struct zr_watcher {
-    /* Returns whether it is of interest, and was not noted at an earlier hook: allocated() follows, if it succeeds. */
+    /* Returns whether it is of interest, and was not noted at an earlier hook: allocated() follows,
+     * if it succeeds. */
     bool (*allocates)(struct zr_watch *w, uint32_t hook, ze_context_handle_t context,
-                      const ze_device_mem_alloc_desc_t *desc, size_t size, ze_device_handle_t device);
+                      const ze_device_mem_alloc_desc_t *desc, size_t size,
+                      ze_device_handle_t device);
     void (*allocated)(struct zr_watch *w, const void *ptr);
-    void (*makes_resident)(struct zr_watch *w, uint32_t hook, ze_device_handle_t device, size_t size);
-    void (*frees)(struct zr_watch *w, const void *ptr, const ze_memory_free_ext_desc_t *desc, bool ext);
+    void (*makes_resident)(struct zr_watch *w, uint32_t hook, ze_device_handle_t device,
+                           size_t size);
+    void (*frees)(struct zr_watch *w, const void *ptr, const ze_memory_free_ext_desc_t *desc,
+                  bool ext);
     void (*exported)(struct zr_watch *w, const ze_ipc_mem_handle_t *handle);
 };
 /* The innermost operation, if what arrives below it is watched; else NULL. */

@@ -1,20 +1,22 @@
 /*
  * The registry: every block that passed a hook, by its address, and what it is booked as.
  *
- * A block enters after the driver gave it out, and leaves before the driver takes it back, so an address is never in
- * the map twice.
+ * A block enters after the driver gave it out, and leaves before the driver takes it back, so an
+ * address is never in the map twice.
  */
 #include "check/check.h"
 #include "policy/policy.h"
 
-/* --- books -------------------------------------------------------------------------------------------------------- */
+/* --- books ------------------------------------------------------------------------------------ */
 
 static bool is_booked(const struct zr_block *b) {
     return !(zr_block_flags(b) & (ZR_BLOCK_FOREIGN | ZR_BLOCK_POOLED));
 }
 
-/* Host USM in exact powers of two, as PyTorch rounds it up, is booked in its own account as well. */
-static ZR_COLD void book_other(const struct zr_block *b, void (*book)(enum zr_kind, unsigned, uint64_t)) {
+/* Host USM in exact powers of two, as PyTorch rounds it up, is booked in its own account as well.
+ */
+static ZR_COLD void book_other(const struct zr_block *b,
+                               void (*book)(enum zr_kind, unsigned, uint64_t)) {
     if (!is_booked(b))
         return;
     book(b->key.kind, b->key.account, b->size);
@@ -22,7 +24,8 @@ static ZR_COLD void book_other(const struct zr_block *b, void (*book)(enum zr_ki
         book(ZR_KIND_ROUNDED, 0, b->size);
 }
 
-static inline void book_one(const struct zr_block *b, void (*book)(enum zr_kind, unsigned, uint64_t)) {
+static inline void book_one(const struct zr_block *b,
+                            void (*book)(enum zr_kind, unsigned, uint64_t)) {
     if (likely(is_booked(b) && b->key.kind != ZR_KIND_HOST))
         book(b->key.kind, b->key.account, b->size);
     else
@@ -38,16 +41,18 @@ void zr_registry_unbook(const struct zr_block *b) {
 }
 
 static bool is_reserved(const struct zr_block *b) {
-    return !zr_reserved_is_allocated() && b->key.kind <= ZR_KIND_HOST && !(zr_block_flags(b) & ZR_BLOCK_FOREIGN);
+    return !zr_reserved_is_allocated() && b->key.kind <= ZR_KIND_HOST &&
+           !(zr_block_flags(b) & ZR_BLOCK_FOREIGN);
 }
 
 /* reserved_bytes, and the rest of what the kernel counts for a device. */
 static void book_reserved(const struct zr_block *b, int64_t sign) {
     if (is_reserved(b))
-        zr_book_reserved(b->key.kind == ZR_KIND_HOST ? ZR_RESERVED_HOST : b->key.account, sign * (int64_t)b->held);
+        zr_book_reserved(b->key.kind == ZR_KIND_HOST ? ZR_RESERVED_HOST : b->key.account,
+                         sign * (int64_t)b->held);
     else if (unlikely(b->key.kind == ZR_KIND_IMPORTED))
-        __atomic_fetch_add(zr_card(b->key.account, ZR_C_IMPORTED), (uint64_t)(sign * (int64_t)b->held),
-                           __ATOMIC_RELAXED);
+        __atomic_fetch_add(zr_card(b->key.account, ZR_C_IMPORTED),
+                           (uint64_t)(sign * (int64_t)b->held), __ATOMIC_RELAXED);
 }
 
 void zr_registry_piece(unsigned number, const void *ptr, size_t size, bool hit) {
@@ -60,23 +65,26 @@ void zr_registry_piece_leaves(unsigned number, const void *ptr) {
     zr_record(ZEROUTE_EVENT_FREE, ZR_KIND_DEVICE, number, ptr, 0, 0, ZEROUTE_FLAG_PIECE, 0);
 }
 
-/* The context, and above it a hash of all else that must match for blocks to be reused for each other. */
+/* The context, and above it a hash of all else that must match for blocks to be reused for each
+ * other. */
 static uint64_t reuse_key(const struct zr_block *b) {
-    uint64_t rest =
-        (uintptr_t)b->key.device + b->key.flags + 31u * (b->key.ordinal + 31u * (b->key.extra + 31u * b->key.align));
+    uint64_t rest = (uintptr_t)b->key.device + b->key.flags +
+                    31u * (b->key.ordinal + 31u * (b->key.extra + 31u * b->key.align));
 
-    return ((uintptr_t)b->key.context & UINT64_MAX >> 16) | rest * UINT64_C(0x9e3779b97f4a7c15) >> 48 << 48;
+    return ((uintptr_t)b->key.context & UINT64_MAX >> 16) |
+           rest * UINT64_C(0x9e3779b97f4a7c15) >> 48 << 48;
 }
 
-ZR_COLD void zr_registry_event(enum zeroute_record_type type, const struct zr_block *b, unsigned flags) {
+ZR_COLD void zr_registry_event(enum zeroute_record_type type, const struct zr_block *b,
+                               unsigned flags) {
     bool reserved = type == ZEROUTE_EVENT_RESERVE || type == ZEROUTE_EVENT_RELEASE;
 
     if (b->key.kind <= ZR_KIND_IMPORTED && (reserved ? is_reserved(b) : is_booked(b)))
-        zr_record(type, b->key.kind, b->key.account, (const void *)b->base, reserved ? b->held : b->size, reuse_key(b),
-                  flags, 0);
+        zr_record(type, b->key.kind, b->key.account, (const void *)b->base,
+                  reserved ? b->held : b->size, reuse_key(b), flags, 0);
 }
 
-/* --- in and out --------------------------------------------------------------------------------------------------- */
+/* --- in and out ------------------------------------------------------------------------------- */
 
 bool zr_registry_lacks;
 
@@ -107,8 +115,8 @@ static void hand_out(const struct zr_block *b, unsigned flags) {
                        flags | (zr_block_flags(b) & ZR_BLOCK_CACHEABLE ? ZEROUTE_FLAG_CACHED : 0));
 }
 
-struct zr_block *zr_registry_add(struct zr_op *op, const struct zr_key *key, const void *base, size_t size, size_t held,
-                                 uint32_t flags) {
+struct zr_block *zr_registry_add(struct zr_op *op, const struct zr_key *key, const void *base,
+                                 size_t size, size_t held, uint32_t flags) {
     struct zr_block *b = zr_block_new();
 
     if (unlikely(!b)) {
@@ -137,10 +145,12 @@ void zr_registry_reused(const struct zr_op *op, struct zr_block *b) {
     hand_out(b, ZEROUTE_FLAG_HIT);
 }
 
-struct zr_block *zr_registry_note(struct zr_op *op, enum zr_kind kind, unsigned number, ze_context_handle_t context,
-                                  const void *base, size_t size, uint32_t flags) {
-    struct zr_key key = {
-        .context = context, .kind = (uint8_t)kind, .account = number == ZR_UNKNOWN_DEVICE ? 0 : (uint16_t)number};
+struct zr_block *zr_registry_note(struct zr_op *op, enum zr_kind kind, unsigned number,
+                                  ze_context_handle_t context, const void *base, size_t size,
+                                  uint32_t flags) {
+    struct zr_key key = {.context = context,
+                         .kind = (uint8_t)kind,
+                         .account = number == ZR_UNKNOWN_DEVICE ? 0 : (uint16_t)number};
 
     return zr_registry_add(op, &key, base, size, size, flags);
 }
@@ -155,7 +165,8 @@ struct zr_block *zr_registry_take(const void *ptr) {
     return b;
 }
 
-/* First out of the map: whoever charges blocks meanwhile looks again whether this one is still there. */
+/* First out of the map: whoever charges blocks meanwhile looks again whether this one is still
+ * there. */
 void zr_registry_released(struct zr_block *b) {
     zr_block_gone(b);
     atomic_thread_fence(memory_order_seq_cst);
@@ -184,7 +195,7 @@ ze_result_t zr_registry_left(struct zr_block *b, ze_result_t result) {
     return result;
 }
 
-/* --- what happens to blocks --------------------------------------------------------------------------------------- */
+/* --- what happens to blocks ------------------------------------------------------------------- */
 
 /* Physical memory is exported by its handle, or by an address in a reserved range. */
 void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
@@ -212,8 +223,8 @@ void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
 }
 
 /*
- * The mark comes before the call: a free of the block meanwhile must not put it into the cache. If it has done so
- * already, the block is not allocated any more.
+ * The mark comes before the call: a free of the block meanwhile must not put it into the cache. If
+ * it has done so already, the block is not allocated any more.
  */
 const void *zr_registry_mark(const void *ptr, uint32_t flags) {
     struct zr_block *b;
@@ -231,7 +242,8 @@ void zr_registry_mapped(struct zr_op *op, const void *ptr, size_t size, const vo
     zr_object_add(op, ZR_KIND_MAPPED, 0, NULL, ptr, size);
 }
 
-ze_result_t zr_registry_unmapped(struct zr_object *mappings, const void *ptr, size_t size, ze_result_t result) {
+ze_result_t zr_registry_unmapped(struct zr_object *mappings, const void *ptr, size_t size,
+                                 ze_result_t result) {
     if (result == ZE_RESULT_SUCCESS) {
         zr_record(ZEROUTE_EVENT_UNMAP, ZR_KIND_MAPPED, 0, ptr, size, 0, 0, 0);
         zr_remap_unmapped(mappings);
@@ -239,14 +251,15 @@ ze_result_t zr_registry_unmapped(struct zr_object *mappings, const void *ptr, si
     return zr_object_left(mappings, result);
 }
 
-/* --- what a program may know -------------------------------------------------------------------------------------- */
+/* --- what a program may know ------------------------------------------------------------------ */
 
-/* An address that no driver hands out: asked about it, the driver answers as for any unknown pointer. */
+/* An address that no driver hands out: asked about it, the driver answers as for any unknown
+ * pointer. */
 static const char nowhere[64];
 
 /*
- * What is cached or on its way to the driver, and what is reserved beyond the requested size, does not count as
- * allocated: the state of the block decides, whatever the settings say by now.
+ * What is cached or on its way to the driver, and what is reserved beyond the requested size, does
+ * not count as allocated: the state of the block decides, whatever the settings say by now.
  */
 const void *zr_registry_visible(const void *ptr) {
     uint64_t word;
@@ -254,14 +267,17 @@ const void *zr_registry_visible(const void *ptr) {
 
     if (zr_checking() && !b && zr_check_owns(ptr))
         return nowhere;
-    if (!b || zr_word_state(word) == ZR_BLOCK_FREEING) /* the driver knows best what is there by now */
+    if (!b ||
+        zr_word_state(word) == ZR_BLOCK_FREEING) /* the driver knows best what is there by now */
         return ptr;
-    if (zr_word_state(word) == ZR_BLOCK_LIVE && (uintptr_t)ptr - b->base < __atomic_load_n(&b->size, __ATOMIC_RELAXED))
+    if (zr_word_state(word) == ZR_BLOCK_LIVE &&
+        (uintptr_t)ptr - b->base < __atomic_load_n(&b->size, __ATOMIC_RELAXED))
         return ptr;
     return nowhere;
 }
 
-/* Closing goes through zeMemFree in Intel's driver, which would free any block that holds the pointer. */
+/* Closing goes through zeMemFree in Intel's driver, which would free any block that holds the
+ * pointer. */
 const void *zr_registry_closable(const void *ptr) {
     struct zr_block *b = zr_map_find(ptr);
 

@@ -1,9 +1,10 @@
 /*
- * Memory that is mapped anew in a reserved range. Intel's driver (seen with 26.27) lets another card go on reading what
- * was mapped at an address before, though it was unmapped and destroyed: silent wrong data, which expandable segments
- * on two cards lead to (doc/driver-defects.md). A reservation that is made anew is right again. So where nothing of a
- * reservation is mapped, it is freed and reserved at the same address before the new memory goes in; elsewhere the
- * mapping is counted, and reported once with what the program can do.
+ * Memory that is mapped anew in a reserved range. Intel's driver (seen with 26.27) lets another
+ * card go on reading what was mapped at an address before, though it was unmapped and destroyed:
+ * silent wrong data, which expandable segments on two cards lead to (doc/driver-defects.md). A
+ * reservation that is made anew is right again. So where nothing of a reservation is mapped, it is
+ * freed and reserved at the same address before the new memory goes in; elsewhere the mapping is
+ * counted, and reported once with what the program can do.
  */
 #include "check/check.h"
 #include "policy/policy.h"
@@ -30,7 +31,7 @@ static bool several_at_work(void) {
     return __builtin_popcountll(__atomic_load_n(&at_work, __ATOMIC_RELAXED)) > 1;
 }
 
-/* --- mappings that are gone; the caller holds the lock ------------------------------------------------------------ */
+/* --- mappings that are gone; the caller holds the lock ---------------------------------------- */
 
 static bool meets(const struct stale *s, uintptr_t start, uintptr_t end) {
     return s->start < end && start < s->end;
@@ -78,7 +79,7 @@ static void forget(uintptr_t start, uintptr_t end) {
             s->start = s->end = 0;
 }
 
-/* --- reservations ------------------------------------------------------------------------------------------------- */
+/* --- reservations ----------------------------------------------------------------------------- */
 
 struct range {
     uintptr_t start, end;
@@ -94,7 +95,8 @@ static void see_mapping(struct zr_object *o, void *arg) {
 }
 
 /* Reserves this range, and nothing else: false if the driver gives another one, or none. */
-static bool reserve_at(struct zr_op *op, ze_context_handle_t context, uintptr_t start, size_t size) {
+static bool reserve_at(struct zr_op *op, ze_context_handle_t context, uintptr_t start,
+                       size_t size) {
     void *at = (void *)start, *out = NULL;
 
     if (ZR_DOWN(op, zeVirtualMemReserve, size, (context, at, size, &out)) != ZE_RESULT_SUCCESS)
@@ -106,7 +108,8 @@ static bool reserve_at(struct zr_op *op, ze_context_handle_t context, uintptr_t 
 }
 
 /* The same, and frees it. */
-static bool reserve_and_free(struct zr_op *op, ze_context_handle_t context, uintptr_t start, size_t size) {
+static bool reserve_and_free(struct zr_op *op, ze_context_handle_t context, uintptr_t start,
+                             size_t size) {
     if (!reserve_at(op, context, start, size))
         return false;
     (void)ZR_DOWN(op, zeVirtualMemFree, size, (context, (void *)start, size));
@@ -114,8 +117,8 @@ static bool reserve_and_free(struct zr_op *op, ze_context_handle_t context, uint
 }
 
 /*
- * Whether the driver reserves where it is asked to, which it need not: tried once, in both halves of a range of its own
- * choice, since one of them may be its choice again.
+ * Whether the driver reserves where it is asked to, which it need not: tried once, in both halves
+ * of a range of its own choice, since one of them may be its choice again.
  */
 static bool reserves_at_will(struct zr_op *op, ze_context_handle_t context, size_t size) {
     static uint32_t known; /* atomic; 1: no, 2: yes */
@@ -125,7 +128,8 @@ static bool reserves_at_will(struct zr_op *op, ze_context_handle_t context, size
 
     if (will)
         return will == 2;
-    if (ZR_DOWN(op, zeVirtualMemReserve, 2 * size, (context, NULL, 2 * size, &out)) != ZE_RESULT_SUCCESS)
+    if (ZR_DOWN(op, zeVirtualMemReserve, 2 * size, (context, NULL, 2 * size, &out)) !=
+        ZE_RESULT_SUCCESS)
         return false;
     at = (uintptr_t)out;
     (void)ZR_DOWN(op, zeVirtualMemFree, 2 * size, (context, out, 2 * size));
@@ -137,9 +141,10 @@ static bool reserves_at_will(struct zr_op *op, ze_context_handle_t context, size
 }
 
 /*
- * What another card has of a mapping goes with a reservation that begins at the mapping's address. So the reservation is
- * freed, each mapping's range is reserved and freed by itself, and the whole is reserved again. Between these calls
- * another thread may be given the address: then the program's own call fails, which is better than wrong data.
+ * What another card has of a mapping goes with a reservation that begins at the mapping's address.
+ * So the reservation is freed, each mapping's range is reserved and freed by itself, and the whole
+ * is reserved again. Between these calls another thread may be given the address: then the
+ * program's own call fails, which is better than wrong data.
  */
 static bool make_anew(struct zr_op *op, const struct zr_block *b) {
     ze_context_handle_t context = b->key.context;
@@ -148,7 +153,8 @@ static bool make_anew(struct zr_op *op, const struct zr_block *b) {
     unsigned at = 0;
     bool more;
 
-    if (ZR_DOWN(op, zeVirtualMemFree, b->held, (context, (void *)start, b->held)) != ZE_RESULT_SUCCESS)
+    if (ZR_DOWN(op, zeVirtualMemFree, b->held, (context, (void *)start, b->held)) !=
+        ZE_RESULT_SUCCESS)
         return false;
     do {
         zr_lock(&lock);
@@ -158,16 +164,19 @@ static bool make_anew(struct zr_op *op, const struct zr_block *b) {
             (void)reserve_and_free(op, context, s.start, s.end - s.start);
     } while (more);
     if (!reserve_at(op, context, start, b->held) && !reserve_at(op, context, start, b->held))
-        zr_warn("a reserved range could not be made anew at its address: memory cannot be mapped there");
+        zr_warn("a reserved range could not be made anew at its address: memory cannot be mapped "
+                "there");
     return true;
 }
 
-/* --- the interface ------------------------------------------------------------------------------------------------ */
+/* --- the interface ---------------------------------------------------------------------------- */
 
 static ZR_COLD void report(const void *ptr, size_t size, const struct zr_origin *unmapped) {
     zr_count(ZR_F_REMAPPED_UNDER_PEER, 1);
-    zr_warn("memory was mapped at an address where other memory was mapped before, and several cards are at work: "
-            "Intel's driver may let another card read the old memory; set expandable_segments:False, or use one "
+    zr_warn("memory was mapped at an address where other memory was mapped before, and several "
+            "cards are at work: "
+            "Intel's driver may let another card read the old memory; set "
+            "expandable_segments:False, or use one "
             "card per process");
     if (zr_checking())
         zr_check_remapped(ptr, size, unmapped);

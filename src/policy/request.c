@@ -1,6 +1,6 @@
 /*
- * What `zeroute ctl` may ask of a running process: one line for each request and for each setting. A setting that
- * cannot be changed while blocks live says why.
+ * What `zeroute ctl` may ask of a running process: one line for each request and for each setting.
+ * A setting that cannot be changed while blocks live says why.
  */
 #include "check/check.h"
 #include "policy/policy.h"
@@ -69,11 +69,13 @@ static bool moves_record(const char *value) {
     return file && strcmp(value, "none") != 0 && strcmp(value, file) != 0;
 }
 
-/* Why a setting cannot have this value while the process runs; NULL: it can, or there is no such setting. */
+/* Why a setting cannot have this value while the process runs; NULL: it can, or there is no such
+ * setting. */
 static const char *why_not(const struct change *c, const char *name, const char *value) {
     if (!c)
         return zr_setting_find(name, strlen(name)) ? "it is read when the process starts" : NULL;
-    if ((zr_reserved_is_allocated() || zr_checking()) && strcmp(name, "cache") == 0 && strcmp(value, "on") == 0)
+    if ((zr_reserved_is_allocated() || zr_checking()) && strcmp(name, "cache") == 0 &&
+        strcmp(value, "on") == 0)
         return "it was off when the process started, and its books have no place for cached memory";
     if (strcmp(name, "record") == 0 && moves_record(value))
         return "the record has begun in another file";
@@ -108,7 +110,8 @@ static bool set(const char *rest, char *reply, size_t size) {
 
 static bool trim(const char *rest, char *reply, size_t size) {
     (void)rest;
-    snprintf(reply, size, "%llu bytes returned to the driver", (unsigned long long)zr_policy_trim(ZR_UNKNOWN_DEVICE));
+    snprintf(reply, size, "%llu bytes returned to the driver",
+             (unsigned long long)zr_policy_trim(ZR_UNKNOWN_DEVICE));
     return true;
 }
 

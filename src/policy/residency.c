@@ -1,18 +1,20 @@
 /*
  * Residency: on which devices blocks are made resident, and residency:owner.
  *
- * Making a block resident on another device than its owner exports it and may cost host memory. With
- * residency:owner such a request is answered with success, counted and not passed on. The owner's own request,
- * sub-devices of the owner, virtual memory, host memory and imported blocks pass as they are.
+ * Making a block resident on another device than its owner exports it and may cost host memory.
+ * With residency:owner such a request is answered with success, counted and not passed on. The
+ * owner's own request, sub-devices of the owner, virtual memory, host memory and imported blocks
+ * pass as they are.
  */
 #include "policy/policy.h"
 
 #include <string.h>
 
 /*
- * Devices from which something was evicted. The driver evicts all blocks of one of its slabs together, and we do not
- * know which those are, so the books no longer hold for such a device. Nor do they where residency is requested on a
- * sub-device: the driver keeps it per sub-device, the books per card.
+ * Devices from which something was evicted. The driver evicts all blocks of one of its slabs
+ * together, and we do not know which those are, so the books no longer hold for such a device. Nor
+ * do they where residency is requested on a sub-device: the driver keeps it per sub-device, the
+ * books per card.
  */
 static uint64_t uncertain; /* atomic */
 
@@ -24,7 +26,7 @@ static uint32_t skipped_bit(unsigned number) {
     return number < 15 ? (uint32_t)ZR_BLOCK_SKIPPED << number : 0;
 }
 
-/* --- where the next block will be resident ------------------------------------------------------------------------ */
+/* --- where the next block will be resident ---------------------------------------------------- */
 
 /* Direct-mapped by context and device: a collision only costs hits. */
 enum { REMEMBERED = 256 };
@@ -35,7 +37,9 @@ static struct {
 } remembered[REMEMBERED];
 
 static unsigned place_of(const void *context, unsigned number) {
-    return (unsigned)(((uintptr_t)context >> 4 ^ (uintptr_t)context >> 12) + number * (uintptr_t)37) % REMEMBERED;
+    return (unsigned)(((uintptr_t)context >> 4 ^ (uintptr_t)context >> 12) +
+                      number * (uintptr_t)37) %
+           REMEMBERED;
 }
 
 uint64_t zr_residency_expected(const void *context, unsigned number) {
@@ -51,7 +55,8 @@ void zr_residency_remember(const struct zr_block *b) {
     uint64_t requested = __atomic_load_n(&b->requested, __ATOMIC_RELAXED);
     unsigned i = place_of(b->key.context, b->key.account);
 
-    if (b->key.kind != ZR_KIND_DEVICE || zr_residency_expected(b->key.context, b->key.account) == requested)
+    if (b->key.kind != ZR_KIND_DEVICE ||
+        zr_residency_expected(b->key.context, b->key.account) == requested)
         return;
     __atomic_store_n(&remembered[i].context, b->key.context, __ATOMIC_RELAXED);
     __atomic_store_n(&remembered[i].number, b->key.account, __ATOMIC_RELAXED);
@@ -64,10 +69,11 @@ void zr_residency_forget(const void *context) {
             __atomic_store_n(&remembered[i].devices, 0, __ATOMIC_RELAXED);
 }
 
-/* --- whose block it is -------------------------------------------------------------------------------------------- */
+/* --- whose block it is ------------------------------------------------------------------------ */
 
 /* Asks the driver, once, about a block that was allocated past us. */
-static ZR_COLD struct zr_block *ask_owner(struct zr_op *op, ze_context_handle_t context, const void *ptr) {
+static ZR_COLD struct zr_block *ask_owner(struct zr_op *op, ze_context_handle_t context,
+                                          const void *ptr) {
     ze_memory_allocation_properties_t p = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     ze_device_handle_t owner = NULL;
     void *base = NULL;
@@ -77,11 +83,13 @@ static ZR_COLD struct zr_block *ask_owner(struct zr_op *op, ze_context_handle_t 
         p.type != ZE_MEMORY_TYPE_DEVICE || !owner ||
         ZR_BELOW(op, zeMemGetAddressRange)(context, ptr, &base, &size) != ZE_RESULT_SUCCESS)
         return NULL;
-    zr_registry_note(op, ZR_KIND_DEVICE, zr_device_number(op, owner), context, base, size, ZR_BLOCK_FOREIGN);
+    zr_registry_note(op, ZR_KIND_DEVICE, zr_device_number(op, owner), context, base, size,
+                     ZR_BLOCK_FOREIGN);
     return zr_map_find(ptr);
 }
 
-/* The LIVE block that holds *ptr; if there is none, NULL, and *ptr becomes what to ask the driver about. */
+/* The LIVE block that holds *ptr; if there is none, NULL, and *ptr becomes what to ask the driver
+ * about. */
 static struct zr_block *find(void **ptr) {
     struct zr_block *b = zr_map_find(*ptr);
 
@@ -119,10 +127,10 @@ bool zr_residency_skips(const struct zr_op *op) {
     return !(through && *through && named(through, op->library->name));
 }
 
-/* --- requests ----------------------------------------------------------------------------------------------------- */
+/* --- requests --------------------------------------------------------------------------------- */
 
-static ze_result_t record(enum zeroute_record_type type, const struct zr_block *b, const void *ptr, unsigned number,
-                          size_t size, unsigned flags, ze_result_t result) {
+static ze_result_t record(enum zeroute_record_type type, const struct zr_block *b, const void *ptr,
+                          unsigned number, size_t size, unsigned flags, ze_result_t result) {
     unsigned owner = b ? b->key.account : ZEROUTE_RECORD_NO_CARD;
 
     if (b && type == ZEROUTE_EVENT_RESIDENT && owner != number)
@@ -131,13 +139,15 @@ static ze_result_t record(enum zeroute_record_type type, const struct zr_block *
     return result;
 }
 
-static ze_result_t skip(const struct zr_op *op, struct zr_block *b, const void *ptr, unsigned number, size_t size) {
+static ze_result_t skip(const struct zr_op *op, struct zr_block *b, const void *ptr,
+                        unsigned number, size_t size) {
     zr_block_mark(b, skipped_bit(number));
     zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_CALLS, 1);
     zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_BYTES, size);
     zr_count_caller(op->library, ZR_CALLER_SKIPPED_CALLS, 1);
     zr_count_caller(op->library, ZR_CALLER_SKIPPED_BYTES, size);
-    return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED, ZE_RESULT_SUCCESS);
+    return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED,
+                  ZE_RESULT_SUCCESS);
 }
 
 /* A reused block keeps its residency, so the books may have the answer. */
@@ -147,13 +157,15 @@ static bool is_resident(ze_device_handle_t device, struct zr_block *b, unsigned 
     if (unlikely(zr_device_is_part(device)))
         __atomic_fetch_or(&uncertain, bit, __ATOMIC_SEQ_CST);
     /* Of two threads at once one may be forgotten: that costs a hit. */
-    __atomic_store_n(&b->requested, __atomic_load_n(&b->requested, __ATOMIC_RELAXED) | bit, __ATOMIC_RELAXED);
-    return zr_block_flags(b) & ZR_BLOCK_CACHEABLE && __atomic_load_n(&b->residents, __ATOMIC_RELAXED) & bit &&
+    __atomic_store_n(&b->requested, __atomic_load_n(&b->requested, __ATOMIC_RELAXED) | bit,
+                     __ATOMIC_RELAXED);
+    return zr_block_flags(b) & ZR_BLOCK_CACHEABLE &&
+           __atomic_load_n(&b->residents, __ATOMIC_RELAXED) & bit &&
            !(__atomic_load_n(&uncertain, __ATOMIC_RELAXED) & bit);
 }
 
-ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
-                              size_t size) {
+ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context,
+                              ze_device_handle_t device, void *ptr, size_t size) {
     unsigned number = zr_device_number(op, device);
     struct zr_block *b = number == ZR_UNKNOWN_DEVICE ? NULL : owned(op, context, &ptr);
     bool peer = b && b->key.account != number;
@@ -161,16 +173,20 @@ ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context, ze_
     ze_result_t result;
 
     if (b) {
-        zr_count(peer ? ZR_F_RESIDENCY_PEER_REQUESTED_CALLS : ZR_F_RESIDENCY_OWNER_REQUESTED_CALLS, 1);
-        zr_count(peer ? ZR_F_RESIDENCY_PEER_REQUESTED_BYTES : ZR_F_RESIDENCY_OWNER_REQUESTED_BYTES, size);
+        zr_count(peer ? ZR_F_RESIDENCY_PEER_REQUESTED_CALLS : ZR_F_RESIDENCY_OWNER_REQUESTED_CALLS,
+                 1);
+        zr_count(peer ? ZR_F_RESIDENCY_PEER_REQUESTED_BYTES : ZR_F_RESIDENCY_OWNER_REQUESTED_BYTES,
+                 size);
         if (peer && zr_residency_skips(op))
             return skip(op, b, ptr, number, size);
         if (is_resident(device, b, number) && context && size) {
             zr_count(ZR_F_RESIDENCY_ANSWERED_CALLS, 1);
-            return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_ANSWERED, ZE_RESULT_SUCCESS);
+            return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_ANSWERED,
+                          ZE_RESULT_SUCCESS);
         }
     }
-    /* A driver that defers backing allocates only now: on the owner, and what the import takes on a peer. */
+    /* A driver that defers backing allocates only now: on the owner, and what the import takes on a
+     * peer. */
     room = zr_room_begin(op, peer ? ZR_UNKNOWN_DEVICE : number);
     do {
         result = ZR_DOWN(op, zeContextMakeMemoryResident, size, (context, device, ptr, size));
@@ -189,8 +205,8 @@ ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context, ze_
 }
 
 /* What was skipped is not evicted either; everything else is. */
-ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
-                               size_t size) {
+ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context,
+                               ze_device_handle_t device, void *ptr, size_t size) {
     unsigned number = zr_device_number(op, device);
     struct zr_block *b = number == ZR_UNKNOWN_DEVICE ? NULL : find(&ptr);
     uint64_t bit = bit_of(number);
@@ -201,7 +217,8 @@ ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context, ze
     if (skipped && !(__atomic_load_n(&b->residents, __ATOMIC_RELAXED) & bit) &&
         (__atomic_fetch_and(&b->flags, ~skipped, __ATOMIC_RELAXED) & skipped)) {
         zr_count(ZR_F_RESIDENCY_EVICT_SKIPPED_CALLS, 1);
-        return record(ZEROUTE_EVENT_EVICT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED, ZE_RESULT_SUCCESS);
+        return record(ZEROUTE_EVENT_EVICT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED,
+                      ZE_RESULT_SUCCESS);
     }
     /* First: after the driver has evicted something, no request is answered from the books. */
     __atomic_fetch_or(&uncertain, bit ? bit : UINT64_MAX, __ATOMIC_SEQ_CST);

@@ -15,13 +15,15 @@ uint64_t zr_policy_trim(unsigned number) {
         zr_count(ZR_F_CACHE_TRIMS, 1);
         zr_count(ZR_F_CACHE_TRIMMED_BYTES, bytes);
         zr_record(ZEROUTE_EVENT_TRIM, ZR_KIND_DEVICE, number, NULL, bytes, 0, 0,
-                  zr_op_rooms(zr_op_innermost()) ? ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY : ZE_RESULT_SUCCESS);
+                  zr_op_rooms(zr_op_innermost()) ? ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY
+                                                 : ZE_RESULT_SUCCESS);
     }
     return bytes;
 }
 
 ZR_COLD bool zr_room_made(struct zr_room *room, ze_result_t result) {
-    bool host = result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY; /* cached host memory belongs to no device */
+    bool host =
+        result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY; /* cached host memory belongs to no device */
     uint64_t bytes;
 
     if ((!host && result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY) || room->tries++ == MOST_TRIES ||

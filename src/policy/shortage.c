@@ -1,8 +1,9 @@
 /*
- * Refusals: one function counts, records and explains every allocation that was refused for good (base/refusals.def).
- * An explanation says who asked, who refused, what was held and by whom, and what to try: once per process and reason,
- * on stderr and in the segment. And what is never freed is reported by caller at the end of the process. Both walk the
- * blocks without a lock, at most MOST_SEEN of them. Cold.
+ * Refusals: one function counts, records and explains every allocation that was refused for good
+ * (base/refusals.def). An explanation says who asked, who refused, what was held and by whom, and
+ * what to try: once per process and reason, on stderr and in the segment. And what is never freed
+ * is reported by caller at the end of the process. Both walk the blocks without a lock, at most
+ * MOST_SEEN of them. Cold.
  */
 #include "policy/policy.h"
 
@@ -50,7 +51,8 @@ static __attribute__((format(printf, 2, 3))) void put(char *out, const char *for
 static void add_live(struct live *l, const struct zr_library *caller, uint64_t bytes) {
     unsigned power = bytes ? 63u - (unsigned)__builtin_clzll(bytes) : 0, i = 0;
 
-    while (i < l->groups && (l->group[i].caller->counters != caller->counters || l->group[i].power != power))
+    while (i < l->groups &&
+           (l->group[i].caller->counters != caller->counters || l->group[i].power != power))
         i++;
     if (i == GROUPS)
         i--;
@@ -77,8 +79,9 @@ static void put_groups(struct live *l, char *out) {
     for (unsigned i = 0; i < l->groups && i < SHOWN; i++) {
         const struct group *g = &l->group[i];
 
-        put(out, "\n    %-24.24s %7llu x %8s to %8s %10s", g->caller->name, (unsigned long long)g->blocks,
-            text_of(a, UINT64_C(1) << g->power), text_of(b, UINT64_C(2) << g->power), text_of(c, g->bytes));
+        put(out, "\n    %-24.24s %7llu x %8s to %8s %10s", g->caller->name,
+            (unsigned long long)g->blocks, text_of(a, UINT64_C(1) << g->power),
+            text_of(b, UINT64_C(2) << g->power), text_of(c, g->bytes));
         shown += g->bytes;
     }
     if (shown < l->bytes)
@@ -94,7 +97,7 @@ static void tell_left(struct live *l) {
     zr_text(ZR_T_LEFT, *text ? text + 1 : "");
 }
 
-/* --- the walk ----------------------------------------------------------------------------------------------------- */
+/* --- the walk --------------------------------------------------------------------------------- */
 
 static uint32_t explained; /* atomic, bit n: cause n */
 
@@ -122,7 +125,8 @@ static bool see(struct zr_block *b, void *arg) {
         return true;
     }
     const struct zr_library *caller = zr_library_of(__atomic_load_n(&b->caller, __ATOMIC_RELAXED));
-    if (w->at_end && (zr_library_who(caller) != ZR_WHO_PROGRAM || flags & (ZR_BLOCK_WITH_CONTEXT | ZR_BLOCK_POOLED))) {
+    if (w->at_end && (zr_library_who(caller) != ZR_WHO_PROGRAM ||
+                      flags & (ZR_BLOCK_WITH_CONTEXT | ZR_BLOCK_POOLED))) {
         w->runtime_blocks++;
         w->runtime_bytes += bytes;
         return true;
@@ -137,7 +141,8 @@ static void see_object(struct zr_object *o, void *arg) {
     const struct zr_library *caller = zr_library_of(o->caller);
     bool counts = o->kind == ZR_KIND_PHYSICAL || (o->kind == ZR_KIND_HOST && w->at_end);
 
-    if (!counts || (w->number != ZR_UNKNOWN_DEVICE && w->number != o->account) || ++w->seen >= MOST_SEEN)
+    if (!counts || (w->number != ZR_UNKNOWN_DEVICE && w->number != o->account) ||
+        ++w->seen >= MOST_SEEN)
         return;
     if (w->at_end && zr_library_who(caller) == ZR_WHO_RUNTIME) {
         w->runtime_blocks++;
@@ -147,7 +152,7 @@ static void see_object(struct zr_object *o, void *arg) {
     add_live(&w->live, caller, o->bytes);
 }
 
-/* --- refusals ----------------------------------------------------------------------------------------------------- */
+/* --- refusals --------------------------------------------------------------------------------- */
 
 static const struct {
     const char *who, *advice;
@@ -156,21 +161,27 @@ static const struct {
     int explanation; /* enum zr_text */
     bool by_setting;
 } refusers[ZR_REFUSERS] = {
-#define ZR_BY_SETTING(id, setting, code_, advice_)                                                                     \
-    [ZR_REFUSED_BY_##id] = {"the setting " setting, advice_, code_, ZR_F_##id##_REFUSED_CALLS, ZR_T_OOM_##id, true},
-#define ZR_BY_DRIVER(id, name, who_, advice_) [ZR_REFUSED_BY_##id] = {who_, advice_, 0, -1, ZR_T_OOM_##id, false},
-#define ZR_BY_OTHER(id, who_, advice_) [ZR_REFUSED_BY_##id] = {who_, advice_, 0, -1, ZR_T_OOM_DRIVER, false},
+#define ZR_BY_SETTING(id, setting, code_, advice_)                                                 \
+    [ZR_REFUSED_BY_##id] = {"the setting " setting,    advice_,       code_,                       \
+                            ZR_F_##id##_REFUSED_CALLS, ZR_T_OOM_##id, true},
+#define ZR_BY_DRIVER(id, name, who_, advice_)                                                      \
+    [ZR_REFUSED_BY_##id] = {who_, advice_, 0, -1, ZR_T_OOM_##id, false},
+#define ZR_BY_OTHER(id, who_, advice_)                                                             \
+    [ZR_REFUSED_BY_##id] = {who_, advice_, 0, -1, ZR_T_OOM_DRIVER, false},
 #include "base/refusals.def"
 };
 
-#define SAME(id) _Static_assert((int)ZR_REFUSED_BY_##id == (int)ZEROUTE_REFUSED_BY_##id, "the record's number");
+#define SAME(id)                                                                                   \
+    _Static_assert((int)ZR_REFUSED_BY_##id == (int)ZEROUTE_REFUSED_BY_##id, "the record's "        \
+                                                                            "number");
 #define ZR_BY_SETTING(id, ...) SAME(id)
 #define ZR_BY_DRIVER(id, ...) SAME(id)
 #define ZR_BY_OTHER(id, ...) SAME(id)
 #include "base/refusals.def"
 
 static bool is_short(ze_result_t code) {
-    return code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    return code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ||
+           code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 /* What a setting allows, for the record. */
@@ -199,17 +210,19 @@ struct shortage {
 };
 
 static void print_explanation(const struct shortage *s, struct walk *w) {
-    const char *host = s->code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY ? "out of host memory" : "out of device memory";
+    const char *host = s->code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY ? "out of host memory"
+                                                                     : "out of device memory";
     bool by_runtime = s->op->pooled || !s->op->library;
     char text[ZR_TEXT_ROOM] = "", a[BYTES], b[BYTES];
 
     put(text, "out of memory: %s refused %s", refusers[s->who].who, text_of(a, s->bytes));
     if (w->number != ZR_UNKNOWN_DEVICE)
         put(text, " on card %u", w->number);
-    put(text, "\n  asked by  %.40s with %s", by_runtime ? "the SYCL runtime's pool" : s->op->library->name,
-        zr_entry_name[s->entry]);
+    put(text, "\n  asked by  %.40s with %s",
+        by_runtime ? "the SYCL runtime's pool" : s->op->library->name, zr_entry_name[s->entry]);
     put(text, "\n  answer    0x%x (%s)", (uint32_t)s->code, host);
-    put(text, "\n  held      %s by the process, %s in the cache", text_of(a, w->live.bytes), text_of(b, w->cached));
+    put(text, "\n  held      %s by the process, %s in the cache", text_of(a, w->live.bytes),
+        text_of(b, w->cached));
     if (s->who == ZR_REFUSED_BY_LIMIT)
         put(text, "\n  limit     %s%s", text_of(a, zr_limit_of(s->number)),
             zr_config.limit.is_auto ? " (auto: what other processes leave to it of the card)" : "");
@@ -222,7 +235,8 @@ static void print_explanation(const struct shortage *s, struct walk *w) {
     put_groups(&w->live, text);
     put(text, "\n  try       %s", advice_of(s->who));
     if (zr_recording())
-        put(text, "\n  record    'zeroute report %.60s' shows what was live, by call stack", zr_record_path());
+        put(text, "\n  record    'zeroute report %.60s' shows what was live, by call stack",
+            zr_record_path());
     zr_text((enum zr_text)refusers[s->who].explanation, text);
     zr_warn("%s", text);
 }
@@ -232,7 +246,8 @@ static ZR_COLD void explain(struct shortage *s) {
     struct walk w = {.number = s->number < ZR_HOST_ACCOUNT ? s->number : ZR_UNKNOWN_DEVICE};
     ze_device_handle_t device = NULL;
 
-    if (!*refusers[s->who].advice || __atomic_fetch_or(&explained, 1u << s->who, __ATOMIC_RELAXED) >> s->who & 1)
+    if (!*refusers[s->who].advice ||
+        __atomic_fetch_or(&explained, 1u << s->who, __ATOMIC_RELAXED) >> s->who & 1)
         return;
     zr_block_each(see, &w);
     zr_object_each(see_object, &w);
@@ -247,11 +262,12 @@ static ZR_COLD void explain(struct shortage *s) {
 }
 
 /* What the driver has refused may be a wish of `inject`, whose code tells. */
-ZR_COLD ze_result_t zr_refused(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes,
-                               ze_result_t code) {
+ZR_COLD ze_result_t zr_refused(struct zr_op *op, enum zr_entry entry, unsigned number,
+                               uint64_t bytes, ze_result_t code) {
     enum zr_refuser who = (enum zr_refuser)op->refused_by;
     enum zr_kind kind = number == ZR_HOST_ACCOUNT ? ZR_KIND_HOST : ZR_KIND_DEVICE;
-    struct shortage s = {.who = who, .op = op, .entry = entry, .number = number, .bytes = bytes, .code = code};
+    struct shortage s = {
+        .who = who, .op = op, .entry = entry, .number = number, .bytes = bytes, .code = code};
 
     if (zr_op_rooms(op))
         return code;
@@ -261,21 +277,23 @@ ZR_COLD ze_result_t zr_refused(struct zr_op *op, enum zr_entry entry, unsigned n
     } else if (zr_record_refuser((uint32_t)code) == ZEROUTE_REFUSED_BY_INJECT) {
         s.who = ZR_REFUSED_BY_INJECT;
     }
-    zr_record(ZEROUTE_EVENT_FAIL, kind, number, NULL, bytes, bound_of(who, number), s.who, (uint32_t)code);
+    zr_record(ZEROUTE_EVENT_FAIL, kind, number, NULL, bytes, bound_of(who, number), s.who,
+              (uint32_t)code);
     if (is_short(code))
         explain(&s);
     return code;
 }
 
-ZR_COLD ze_result_t zr_refuse(struct zr_op *op, enum zr_refuser who, enum zr_entry entry, unsigned number,
-                              uint64_t bytes) {
+ZR_COLD ze_result_t zr_refuse(struct zr_op *op, enum zr_refuser who, enum zr_entry entry,
+                              unsigned number, uint64_t bytes) {
     op->refused_by = (uint8_t)who;
     return zr_refused(op, entry, number, bytes, (ze_result_t)refusers[who].code);
 }
 
-/* --- the end of the process --------------------------------------------------------------------------------------- */
+/* --- the end of the process ------------------------------------------------------------------- */
 
-/* Later calls go straight down: what a runtime frees as its libraries are torn down is not seen any more. */
+/* Later calls go straight down: what a runtime frees as its libraries are torn down is not seen any
+ * more. */
 void zr_shortage_process_end(void) {
     struct walk w = {.number = ZR_UNKNOWN_DEVICE, .at_end = true};
 

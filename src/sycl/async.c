@@ -1,6 +1,7 @@
 /*
- * SYCL's asynchronous frees. The runtime does not know our blocks, so we wait for its queue and then free the block
- * ourselves. Within a command group there is no queue to wait for: a host task frees the block in its turn.
+ * SYCL's asynchronous frees. The runtime does not know our blocks, so we wait for its queue and
+ * then free the block ourselves. Within a command group there is no queue to wait for: a host task
+ * frees the block in its turn.
  */
 #include "sycl/sycl.h"
 
@@ -31,9 +32,12 @@ static void take_back(const struct functor *functor) {
 
 /* The parameter is passed by value, in older runtimes by reference: a pointer in either case. */
 static zr_function set_host_task(const struct zr_runtime *runtime, const void *caller) {
-    zr_function f = zr_runtime_function(runtime, "_ZN4sycl3_V17handler11SetHostTaskESt8functionIFvvEE", caller);
+    zr_function f =
+        zr_runtime_function(runtime, "_ZN4sycl3_V17handler11SetHostTaskESt8functionIFvvEE", caller);
 
-    return f ? f : zr_runtime_function(runtime, "_ZN4sycl3_V17handler11SetHostTaskEOSt8functionIFvvEE", caller);
+    return f ? f
+             : zr_runtime_function(runtime, "_ZN4sycl3_V17handler11SetHostTaskEOSt8functionIFvvEE",
+                                   caller);
 }
 
 #define FREE_IN_GROUP EX "10async_freeERNS0_7handlerEPv"
@@ -53,7 +57,8 @@ ZR_SYCL_EXPORT(async_free_h, FREE_IN_GROUP) void zr_sycl_async_free_h(void *hand
 
 #define FREE EX "10async_freeERKNS0_5queueEPvRKNS0_6detail13code_locationE"
 void zr_sycl_async_free(const void *queue, void *ptr, const void *code);
-ZR_SYCL_EXPORT(async_free, FREE) void zr_sycl_async_free(const void *queue, void *ptr, const void *code) {
+ZR_SYCL_EXPORT(async_free, FREE)
+void zr_sycl_async_free(const void *queue, void *ptr, const void *code) {
     const void *caller = __builtin_return_address(0);
     struct zr_runtime *runtime = zr_runtime_called(ZR_E_async_free, caller);
     bool owned = zr_route_block(ptr) != NULL;

@@ -1,18 +1,20 @@
 /*
- * SYCL's IPC for blocks of route:sycl. The runtime asks UMF's tracker about a pointer and rejects ours. So we export a
- * block of the runtime's own and, in a copy of that handle, replace what identifies the block: Level Zero's handle,
- * base, size and offset, each found by its value. Any other process can open such a handle, with or without the
- * preload; this one is given the block itself.
+ * SYCL's IPC for blocks of route:sycl. The runtime asks UMF's tracker about a pointer and rejects
+ * ours. So we export a block of the runtime's own and, in a copy of that handle, replace what
+ * identifies the block: Level Zero's handle, base, size and offset, each found by its value. Any
+ * other process can open such a handle, with or without the preload; this one is given the block
+ * itself.
  *
- * UMF tells allocations at one address apart by an id in the handle. All handles of one block must be equal but for the
- * offset, so the first one is kept until the block is freed.
+ * UMF tells allocations at one address apart by an id in the handle. All handles of one block must
+ * be equal but for the offset, so the first one is kept until the block is freed.
  */
 #include "sycl/sycl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define NATIVE_SIZE (((size_t)17 << 20) + 0x30000) /* above any pool's usual limit, and found nowhere else */
+#define NATIVE_SIZE                                                                                \
+    (((size_t)17 << 20) + 0x30000) /* above any pool's usual limit, and found nowhere else */
 #define NATIVE_OFFSET ((size_t)0x51240)
 
 /* Layout of sycl::ext::oneapi::experimental::ipc::handle, which is returned in two registers. */
@@ -23,7 +25,8 @@ struct handle {
 typedef struct handle (*get_function)(void *ptr, const void *context);
 typedef void (*put_function)(struct handle *handle, const void *context);
 
-/* The handle of a block, its offset not yet set, or a copy with an offset that the program was given. */
+/* The handle of a block, its offset not yet set, or a copy with an offset that the program was
+ * given. */
 struct exported {
     struct exported *next;
     uintptr_t base; /* of the block; 0: a copy */
@@ -35,10 +38,12 @@ struct exported {
 
 static struct exported *exports;
 
-/* --- making a handle out of one of the runtime's ------------------------------------------------------------------ */
+/* --- making a handle out of one of the runtime's ---------------------------------------------- */
 
-/* Replaces each occurrence of `from` by `to`. Returns how many there were; *at is the position of the last. */
-static unsigned exchange(char *data, size_t size, const void *from, const void *to, size_t n, size_t *at) {
+/* Replaces each occurrence of `from` by `to`. Returns how many there were; *at is the position of
+ * the last. */
+static unsigned exchange(char *data, size_t size, const void *from, const void *to, size_t n,
+                         size_t *at) {
     unsigned found = 0;
 
     for (size_t i = 0; i + n <= size; i += 4)
@@ -50,16 +55,19 @@ static unsigned exchange(char *data, size_t size, const void *from, const void *
     return found;
 }
 
-static struct exported *make(const struct zr_block *b, const ze_ipc_mem_handle_t *handle, const struct handle *native,
-                             const void *base, const struct zr_watch *seen) {
+static struct exported *make(const struct zr_block *b, const ze_ipc_mem_handle_t *handle,
+                             const struct handle *native, const void *base,
+                             const struct zr_watch *seen) {
     struct exported *e = malloc(sizeof *e + native->size);
     size_t offset = NATIVE_OFFSET, none = 0, at;
 
     if (!e)
         return NULL;
-    *e = (struct exported){.word = zr_block_word(b), .base = b->base, .handle = *handle, .size = native->size};
+    *e = (struct exported){
+        .word = zr_block_word(b), .base = b->base, .handle = *handle, .size = native->size};
     memcpy(e->data, native->data, native->size);
-    if (seen->exported && exchange(e->data, e->size, &seen->handle, handle, sizeof *handle, &at) == 1 &&
+    if (seen->exported &&
+        exchange(e->data, e->size, &seen->handle, handle, sizeof *handle, &at) == 1 &&
         exchange(e->data, e->size, &base, &b->base, sizeof base, &at) == 1 &&
         exchange(e->data, e->size, &offset, &none, sizeof offset, &e->offset_at) == 1 &&
         exchange(e->data, e->size, &seen->made, &b->size, sizeof b->size, &at) >= 1)
@@ -78,7 +86,8 @@ struct wanted {
 };
 
 /* These calls are ours, not the program's: watched, but not counted. */
-static void ask_runtime(const struct zr_runtime *runtime, const struct zr_request *objects, void *arg) {
+static void ask_runtime(const struct zr_runtime *runtime, const struct zr_request *objects,
+                        void *arg) {
     struct wanted *w = arg;
     struct zr_practice watched;
     struct zr_op op __attribute__((cleanup(zr_op_end)));
@@ -97,7 +106,7 @@ static void ask_runtime(const struct zr_runtime *runtime, const struct zr_reques
     zr_native_free(runtime, objects, base);
 }
 
-/* --- the handles of blocks ---------------------------------------------------------------------------------------- */
+/* --- the handles of blocks -------------------------------------------------------------------- */
 
 /* The caller holds the lock. */
 static struct exported *find(uintptr_t base, uint64_t word) {
@@ -124,7 +133,8 @@ static struct exported *add(struct exported *new) {
     return e ? e : new;
 }
 
-/* Removes and returns the copy with this data, or else the handle of the block with this base; NULL if none exists. */
+/* Removes and returns the copy with this data, or else the handle of the block with this base; NULL
+ * if none exists. */
 static struct exported *take_out(const void *data, uintptr_t base) {
     struct exported **at = &exports, *e;
 
@@ -143,14 +153,16 @@ static struct exported *export(const struct zr_block *b, const void *caller, str
     ze_result_t result;
 
     zr_route_enter(&op, zr_block_hook(b), ZR_E_ipc_memory_get, caller);
-    result = ZR_DOWN(&op, zeMemGetIpcHandle, 0, (b->key.context, (const void *)b->base, &w->handle));
+    result =
+        ZR_DOWN(&op, zeMemGetIpcHandle, 0, (b->key.context, (const void *)b->base, &w->handle));
     if (result != ZE_RESULT_SUCCESS)
         return NULL;
     zr_registry_exported((const void *)b->base, &w->handle);
     zr_practice_use(b->key.context, b->key.account, ask_runtime, w);
     if (!w->made) {
         ZR_DOWN(&op, zeMemPutIpcHandle, 0, (b->key.context, w->handle));
-        zr_warn("route:sycl: the layout of this runtime's IPC handles is unknown; a block cannot be exported");
+        zr_warn("route:sycl: the layout of this runtime's IPC handles is unknown; a block cannot "
+                "be exported");
         return NULL;
     }
     return add(w->made);
@@ -175,7 +187,8 @@ static struct handle get(struct wanted *w, char *ptr, const void *caller) {
     return (struct handle){add(copy)->data, e->size};
 }
 
-/* The block of ours that a handle names, or NULL. Drivers that import their own memory have lost the queue for it. */
+/* The block of ours that a handle names, or NULL. Drivers that import their own memory have lost
+ * the queue for it. */
 static char *own_block(const char *data, size_t size) {
     char *p = NULL;
     size_t offset;
@@ -203,17 +216,17 @@ void zr_ipc_before_free(struct zr_op *op, const struct zr_block *b) {
 }
 
 /*
- * A child's SYCL objects are copies of its parent's, so what was found about them still holds. The handles are the
- * parent's: their few bytes are leaked.
+ * A child's SYCL objects are copies of its parent's, so what was found about them still holds. The
+ * handles are the parent's: their few bytes are leaked.
  */
 void zr_sycl_fork_child(void) {
     exports = NULL;
 }
 
-/* --- what the program calls --------------------------------------------------------------------------------------- */
+/* --- what the program calls ------------------------------------------------------------------- */
 
-static struct handle get_handle(void *ptr, const void *context, const void *caller, const char *get_symbol,
-                                const char *put_symbol) {
+static struct handle get_handle(void *ptr, const void *context, const void *caller,
+                                const char *get_symbol, const char *put_symbol) {
     struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_get, caller);
     struct wanted w = {.block = zr_route_block(ptr),
                        .context = context,
@@ -227,7 +240,8 @@ static struct handle get_handle(void *ptr, const void *context, const void *call
 }
 
 /* Handles that we did not make are the runtime's. */
-static void put_handle(struct handle *handle, const void *context, const void *caller, const char *symbol) {
+static void put_handle(struct handle *handle, const void *context, const void *caller,
+                       const char *symbol) {
     struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_put, caller);
     put_function real = (put_function)zr_runtime_function(runtime, symbol, caller);
     struct exported *copy = handle->data ? take_out(handle->data, 0) : NULL;
@@ -251,21 +265,21 @@ static void close_pointer(void *ptr, const void *context, const void *caller, co
 #define GET "3getEPvRKNS0_7contextE"
 #define PUT "3putERNS4_6handleERKNS0_7contextE"
 #define CLOSE "5closeEPvRKNS0_7contextE"
-#define ZR_IPC(name, prefix)                                                                                           \
-    struct handle zr_sycl_##name##_get(void *ptr, const void *context);                                                \
-    ZR_SYCL_EXPORT(name##_get, prefix GET)                                                                             \
-    struct handle zr_sycl_##name##_get(void *ptr, const void *context) {                                               \
-        return get_handle(ptr, context, __builtin_return_address(0), prefix GET, prefix PUT);                          \
-    }                                                                                                                  \
-    void zr_sycl_##name##_put(struct handle *handle, const void *context);                                             \
-    ZR_SYCL_EXPORT(name##_put, prefix PUT)                                                                             \
-    void zr_sycl_##name##_put(struct handle *handle, const void *context) {                                            \
-        put_handle(handle, context, __builtin_return_address(0), prefix PUT);                                          \
-    }                                                                                                                  \
-    void zr_sycl_##name##_close(void *ptr, const void *context);                                                       \
-    ZR_SYCL_EXPORT(name##_close, prefix CLOSE)                                                                         \
-    void zr_sycl_##name##_close(void *ptr, const void *context) {                                                      \
-        close_pointer(ptr, context, __builtin_return_address(0), prefix CLOSE);                                        \
+#define ZR_IPC(name, prefix)                                                                       \
+    struct handle zr_sycl_##name##_get(void *ptr, const void *context);                            \
+    ZR_SYCL_EXPORT(name##_get, prefix GET)                                                         \
+    struct handle zr_sycl_##name##_get(void *ptr, const void *context) {                           \
+        return get_handle(ptr, context, __builtin_return_address(0), prefix GET, prefix PUT);      \
+    }                                                                                              \
+    void zr_sycl_##name##_put(struct handle *handle, const void *context);                         \
+    ZR_SYCL_EXPORT(name##_put, prefix PUT)                                                         \
+    void zr_sycl_##name##_put(struct handle *handle, const void *context) {                        \
+        put_handle(handle, context, __builtin_return_address(0), prefix PUT);                      \
+    }                                                                                              \
+    void zr_sycl_##name##_close(void *ptr, const void *context);                                   \
+    ZR_SYCL_EXPORT(name##_close, prefix CLOSE)                                                     \
+    void zr_sycl_##name##_close(void *ptr, const void *context) {                                  \
+        close_pointer(ptr, context, __builtin_return_address(0), prefix CLOSE);                    \
     }
 ZR_IPC(ipc_memory, "_ZN4sycl3_V13ext6oneapi12experimental10ipc_memory")
 ZR_IPC(ipc, "_ZN4sycl3_V13ext6oneapi12experimental3ipc6memory")
@@ -281,7 +295,8 @@ void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const
 
     if (ptr || !real)
         return ptr;
-    ptr = ((void *(*)(const void *, size_t, const void *, const void *))real)(data, size, context, device);
+    ptr = ((void *(*)(const void *, size_t, const void *, const void *))real)(data, size, context,
+                                                                              device);
     zr_policy_kept_open(ptr, false);
     return ptr;
 }

@@ -1,11 +1,13 @@
 /*
- * What the runtime does at Level Zero for a device allocation: through which hook, on which native handles, on which
- * devices it makes the block resident, and how it frees it. None of this is assumed: for each pair of objects we let
- * the runtime allocate one block of its own and watch. So the route changes the path and nothing else, whatever
- * adapter, version or environment variable decides about residency.
+ * What the runtime does at Level Zero for a device allocation: through which hook, on which native
+ * handles, on which devices it makes the block resident, and how it frees it. None of this is
+ * assumed: for each pair of objects we let the runtime allocate one block of its own and watch. So
+ * the route changes the path and nothing else, whatever adapter, version or environment variable
+ * decides about residency.
  *
- * A practice belongs to SYCL objects. An address may be reused by another object, so we hold a weak reference to each
- * object's control block: until it is dropped, no other control block can have that address.
+ * A practice belongs to SYCL objects. An address may be reused by another object, so we hold a weak
+ * reference to each object's control block: until it is dropped, no other control block can have
+ * that address.
  */
 #include "sycl/sycl.h"
 
@@ -25,18 +27,20 @@ struct control {
     int strong, weak;
 };
 
-/* A shared_ptr as SYCL's context, queue and (in older runtimes) device hold their implementation. */
+/* A shared_ptr as SYCL's context, queue and (in older runtimes) device hold their implementation.
+ */
 struct shared {
     void *implementation;
     struct control *control;
 };
 
 /*
- * The objects of a request: a queue, or a context and a device. Identified by the control block of the first and the
- * implementation of the second.
+ * The objects of a request: a queue, or a context and a device. Identified by the control block of
+ * the first and the implementation of the second.
  */
 struct pair {
-    struct shared object[2]; /* a device of a newer runtime is one pointer without a control block */
+    /* a device of a newer runtime is one pointer without a control block */
+    struct shared object[2];
     bool queue;
     const struct zr_runtime *runtime;
     const struct zr_practice *practice; /* NULL: to be found at the next request */
@@ -47,7 +51,7 @@ static struct zr_practice practices[PRACTICES];
 static unsigned practice_count;
 static uint32_t epoch = 1; /* atomic: incremented when what was found no longer holds */
 
-/* --- objects ------------------------------------------------------------------------------------------------------ */
+/* --- objects ---------------------------------------------------------------------------------- */
 
 static inline struct pair pair_of(const struct zr_runtime *runtime, const struct zr_request *r) {
     const struct shared *first = r->queue ? r->queue : r->context, *device = r->device;
@@ -62,7 +66,8 @@ static inline struct pair pair_of(const struct zr_runtime *runtime, const struct
 }
 
 static inline bool same(const struct pair *a, const struct pair *b) {
-    return a->object[0].control == b->object[0].control && a->object[1].implementation == b->object[1].implementation;
+    return a->object[0].control == b->object[0].control &&
+           a->object[1].implementation == b->object[1].implementation;
 }
 
 static void hold(const struct pair *p) {
@@ -90,7 +95,8 @@ static bool keep_alive(struct control *c) {
     int strong = c ? __atomic_load_n(&c->strong, __ATOMIC_RELAXED) : 1;
 
     while (c && strong != 0)
-        if (__atomic_compare_exchange_n(&c->strong, &strong, strong + 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        if (__atomic_compare_exchange_n(&c->strong, &strong, strong + 1, true, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_RELAXED))
             return true;
     return strong != 0;
 }
@@ -115,7 +121,7 @@ static bool dead(const struct pair *p) {
     return false;
 }
 
-/* --- watching ----------------------------------------------------------------------------------------------------- */
+/* --- watching --------------------------------------------------------------------------------- */
 
 bool zr_practice_seen(struct zr_practice *p) {
     struct zr_op op = {.hook = p->seen.hook};
@@ -134,8 +140,8 @@ bool zr_practice_seen(struct zr_practice *p) {
     return true;
 }
 
-static void make_and_free(const struct zr_runtime *runtime, const struct zr_request *objects, size_t size,
-                          struct zr_practice *out) {
+static void make_and_free(const struct zr_runtime *runtime, const struct zr_request *objects,
+                          size_t size, struct zr_practice *out) {
     struct zr_op op __attribute__((cleanup(zr_op_end)));
     void *p;
 
@@ -145,7 +151,8 @@ static void make_and_free(const struct zr_runtime *runtime, const struct zr_requ
         zr_native_free(runtime, objects, p);
 }
 
-static bool probe_runtime(const struct zr_runtime *runtime, const struct zr_request *objects, struct zr_practice *out) {
+static bool probe_runtime(const struct zr_runtime *runtime, const struct zr_request *objects,
+                          struct zr_practice *out) {
     bool seen = false;
 
     for (size_t mib = FIRST_PROBE; !seen && mib <= LAST_PROBE; mib *= 4) {
@@ -155,7 +162,7 @@ static bool probe_runtime(const struct zr_runtime *runtime, const struct zr_requ
     return seen;
 }
 
-/* --- the table of objects ----------------------------------------------------------------------------------------- */
+/* --- the table of objects --------------------------------------------------------------------- */
 
 /* The caller holds the lock. Equal practices are stored once; NULL if the table is full. */
 static const struct zr_practice *remember(const struct zr_practice *p) {
@@ -168,7 +175,8 @@ static const struct zr_practice *remember(const struct zr_practice *p) {
     return &practices[practice_count++];
 }
 
-/* The caller holds the lock. The pair, a free place for it, or one whose object is gone; NULL if all are taken. */
+/* The caller holds the lock. The pair, a free place for it, or one whose object is gone; NULL if
+ * all are taken. */
 static struct pair *place(const struct pair *want) {
     struct pair *spare = NULL;
 
@@ -182,12 +190,13 @@ static struct pair *place(const struct pair *want) {
 }
 
 bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *r) {
-    return (r->queue ? runtime->queue_backend(r->queue) : runtime->context_backend(r->context)) == ZR_SYCL_LEVEL_ZERO;
+    return (r->queue ? runtime->queue_backend(r->queue) : runtime->context_backend(r->context)) ==
+           ZR_SYCL_LEVEL_ZERO;
 }
 
 /*
- * Stores what was found for these objects, replacing what was known of them or of objects that are gone. Threads cache
- * their last practice by the objects' addresses alone, hence the epoch.
+ * Stores what was found for these objects, replacing what was known of them or of objects that are
+ * gone. Threads cache their last practice by the objects' addresses alone, hence the epoch.
  */
 static const struct zr_practice *keep(struct pair new, const struct zr_practice *found) {
     struct pair *p, was = {.queue = false};
@@ -207,7 +216,8 @@ static const struct zr_practice *keep(struct pair new, const struct zr_practice 
     return p ? new.practice : NULL;
 }
 
-static ZR_COLD const struct zr_practice *find_practice(const struct zr_request *request, const struct pair *want) {
+static ZR_COLD const struct zr_practice *find_practice(const struct zr_request *request,
+                                                       const struct pair *want) {
     const struct zr_practice *practice;
     struct zr_practice found;
     const struct pair *p;
@@ -224,17 +234,20 @@ static ZR_COLD const struct zr_practice *find_practice(const struct zr_request *
     zr_unlock(&zr_sycl_lock);
     if (practice || !p) /* no place for it: left to the runtime rather than probed each time */
         return practice;
-    /* If not even one block could be allocated, the card is full now, which says nothing about the next time. */
+    /* If not even one block could be allocated, the card is full now, which says nothing about the
+     * next time. */
     return probe_runtime(want->runtime, request, &found) ? keep(*want, &found) : NULL;
 }
 
-const struct zr_practice *zr_practice_of(const struct zr_runtime *runtime, const struct zr_request *request) {
+const struct zr_practice *zr_practice_of(const struct zr_runtime *runtime,
+                                         const struct zr_request *request) {
     uint32_t now = __atomic_load_n(&epoch, __ATOMIC_ACQUIRE);
     struct pair want = pair_of(runtime, request);
     const struct zr_practice *practice;
 
     if (likely(zr_thread.sycl.first == want.object[0].control &&
-               zr_thread.sycl.second == want.object[1].implementation && zr_thread.sycl.epoch == now))
+               zr_thread.sycl.second == want.object[1].implementation &&
+               zr_thread.sycl.epoch == now))
         return zr_thread.sycl.practice;
     practice = find_practice(request, &want);
     if (practice) {
@@ -246,9 +259,10 @@ const struct zr_practice *zr_practice_of(const struct zr_runtime *runtime, const
     return practice;
 }
 
-/* --- the objects once more ---------------------------------------------------------------------------------------- */
+/* --- the objects once more -------------------------------------------------------------------- */
 
-/* A pair whose objects are kept alive until give_back(); an empty one if there is none or they are gone. */
+/* A pair whose objects are kept alive until give_back(); an empty one if there is none or they are
+ * gone. */
 static struct pair borrow(unsigned at) {
     struct pair p;
     bool first, both;

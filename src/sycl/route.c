@@ -1,6 +1,6 @@
 /*
- * Decides who serves SYCL's device allocations, and serves them at the SYCL entry points: with zeMemAllocDevice on the
- * runtime's own handles, and the residency that the runtime would request.
+ * Decides who serves SYCL's device allocations, and serves them at the SYCL entry points: with
+ * zeMemAllocDevice on the runtime's own handles, and the residency that the runtime would request.
  */
 #include "sycl/sycl.h"
 
@@ -10,8 +10,9 @@ enum { USUAL_POOL_LIMIT = 4 << 20 }; /* what the runtime's pool keeps by default
 
 uint32_t zr_route_decision;
 static uint32_t pool_taken;
-static const char *pool_refused = "the runtime asks nobody for its pool"; /* atomic: why there is none of ours */
-static size_t pool_limit = SIZE_MAX;                                      /* atomic: until the runtime tells */
+static const char *pool_refused =
+    "the runtime asks nobody for its pool"; /* atomic: why there is none of ours */
+static size_t pool_limit = SIZE_MAX;        /* atomic: until the runtime tells */
 
 static void tell(const char *route, const char *why) {
     zr_text(ZR_T_ROUTE, route);
@@ -43,7 +44,9 @@ ZR_COLD enum zr_route zr_route_decide(bool level_zero) {
         tell("sycl", why);
     } else {
         tell("native", why);
-        zr_warn("route:pool is not possible here: %s; SYCL's device allocations are left to the runtime", why);
+        zr_warn("route:pool is not possible here: %s; SYCL's device allocations are left to the "
+                "runtime",
+                why);
     }
     __atomic_store_n(&zr_route_decision, d, __ATOMIC_RELEASE);
     return d;
@@ -57,7 +60,8 @@ bool zr_route_wants_pool(void) {
 void zr_route_pool_taken(void) {
     if (__atomic_exchange_n(&pool_taken, 1, __ATOMIC_ACQ_REL) == 0) {
         zr_stats_open();
-        tell("pool", zr_config.route == ZR_ROUTE_POOL ? "asked for" : "the runtime takes its pool from us");
+        tell("pool",
+             zr_config.route == ZR_ROUTE_POOL ? "asked for" : "the runtime takes its pool from us");
     }
 }
 
@@ -65,18 +69,20 @@ void zr_route_pool_refused(const char *why) {
     __atomic_store_n(&pool_refused, why, __ATOMIC_RELEASE);
 }
 
-/* A program's own pools may keep more than the one behind plain allocations: the smallest limit holds. */
+/* A program's own pools may keep more than the one behind plain allocations: the smallest limit
+ * holds. */
 void zr_route_pool_limit(size_t bytes) {
     if (bytes < __atomic_load_n(&pool_limit, __ATOMIC_RELAXED))
         __atomic_store_n(&pool_limit, bytes, __ATOMIC_RELAXED);
 }
 
 /*
- * A runtime with an internal pool does not tell its limit, nor does one whose pool is switched off. If one of these
- * variables is set, whatever its value, assume that nothing is reused at once.
+ * A runtime with an internal pool does not tell its limit, nor does one whose pool is switched off.
+ * If one of these variables is set, whatever its value, assume that nothing is reused at once.
  */
 static ZR_COLD size_t untold_limit(void) {
-    static const char *const names[] = {"UR_L0_DISABLE_USM_ALLOCATOR", "SYCL_PI_LEVEL_ZERO_DISABLE_USM_ALLOCATOR",
+    static const char *const names[] = {"UR_L0_DISABLE_USM_ALLOCATOR",
+                                        "SYCL_PI_LEVEL_ZERO_DISABLE_USM_ALLOCATOR",
                                         "UR_L0_USM_ALLOCATOR", "SYCL_PI_LEVEL_ZERO_USM_ALLOCATOR"};
     size_t limit = USUAL_POOL_LIMIT;
 
@@ -93,22 +99,28 @@ size_t zr_route_reuses_up_to(void) {
     return likely(limit != SIZE_MAX) ? limit : untold_limit();
 }
 
-/* --- at the SYCL entry points ------------------------------------------------------------------------------------- */
+/* --- at the SYCL entry points ----------------------------------------------------------------- */
 
 void zr_route_enter(struct zr_op *op, uint32_t hook, enum zr_entry entry, const void *caller) {
-    *op = (struct zr_op){
-        .caller = caller, .library = zr_library_of(caller), .hook = hook, .entry = (uint16_t)entry, .via = ZR_VIA_SYCL};
+    *op = (struct zr_op){.caller = caller,
+                         .library = zr_library_of(caller),
+                         .hook = hook,
+                         .entry = (uint16_t)entry,
+                         .via = ZR_VIA_SYCL};
     zr_op_begin(op);
 }
 
 /* Out of memory is the answer. Any other error is left to the runtime to report. */
 static bool is_short(ze_result_t result) {
-    return result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    return result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ||
+           result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-/* What the runtime itself reuses at once; everything if the program vouches for it (reuse:always). */
+/* What the runtime itself reuses at once; everything if the program vouches for it (reuse:always).
+ */
 static bool is_reused(size_t size) {
-    return zr_config.cache && (zr_config.reuse == ZR_REUSE_ALWAYS || size <= zr_route_reuses_up_to());
+    return zr_config.cache &&
+           (zr_config.reuse == ZR_REUSE_ALWAYS || size <= zr_route_reuses_up_to());
 }
 
 /* If a device refuses, the block is freed, as the runtime does. */
@@ -122,8 +134,8 @@ static ze_result_t make_resident(struct zr_op *op, const struct zr_watch *w, voi
     return result;
 }
 
-static ze_result_t allocate(struct zr_op *op, const struct zr_practice *practice, size_t size, size_t alignment,
-                            void **out) {
+static ze_result_t allocate(struct zr_op *op, const struct zr_practice *practice, size_t size,
+                            size_t alignment, void **out) {
     const struct zr_watch *w = &practice->seen;
     ze_device_mem_alloc_desc_t desc = {
         .stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, .flags = w->flags, .ordinal = w->ordinal};
@@ -157,8 +169,8 @@ static ze_result_t allocate(struct zr_op *op, const struct zr_practice *practice
     return make_resident(op, w, *out, size);
 }
 
-bool zr_route_alloc(const struct zr_practice *practice, enum zr_entry entry, size_t size, size_t alignment,
-                    const void *caller, void **out) {
+bool zr_route_alloc(const struct zr_practice *practice, enum zr_entry entry, size_t size,
+                    size_t alignment, const void *caller, void **out) {
     struct zr_op op __attribute__((cleanup(zr_op_end)));
     struct zr_room room;
     ze_result_t result;
@@ -210,7 +222,8 @@ bool zr_route_free(void *ptr, enum zr_entry entry, const void *caller) {
     uint64_t word;
 
     if (likely(b && b->base == (uintptr_t)ptr)) {
-        /* The runtime does not know the block, and the loader may be gone: the end of the process frees it. */
+        /* The runtime does not know the block, and the loader may be gone: the end of the process
+         * frees it. */
         if (!zr_exiting())
             take_back(b, ptr, entry, caller);
         return true;
@@ -218,22 +231,24 @@ bool zr_route_free(void *ptr, enum zr_entry entry, const void *caller) {
     /* The runtime answers: it knows none of our blocks. */
     if (b)
         zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, caller, ptr, b);
-    else if (zr_route() == ZR_AT_SYCL && (b = zr_map_look(ptr, &word)) && zr_block_flags(b) & ZR_BLOCK_SYCL)
+    else if (zr_route() == ZR_AT_SYCL && (b = zr_map_look(ptr, &word)) &&
+             zr_block_flags(b) & ZR_BLOCK_SYCL)
         zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, caller, ptr, b);
     return false;
 }
 
-/* --- residency that changes while blocks live --------------------------------------------------------------------- */
+/* --- residency that changes while blocks live ------------------------------------------------- */
 
 struct change {
     struct zr_op *op;
     const struct zr_practice *was, *is;
 };
 
-typedef ze_result_t (*residency)(struct zr_op *, ze_context_handle_t, ze_device_handle_t, void *, size_t);
+typedef ze_result_t (*residency)(struct zr_op *, ze_context_handle_t, ze_device_handle_t, void *,
+                                 size_t);
 
-static void follow(struct change *c, const struct zr_watch *w, uint64_t devices, void *base, size_t size,
-                   residency ask) {
+static void follow(struct change *c, const struct zr_watch *w, uint64_t devices, void *base,
+                   size_t size, residency ask) {
     for (uint32_t i = 0; i < w->residents; i++) {
         unsigned n = zr_device_number(c->op, w->resident[i]);
 
@@ -248,16 +263,19 @@ static bool follow_one(struct zr_block *b, void *arg) {
     void *base = (void *)__atomic_load_n(&b->base, __ATOMIC_RELAXED);
     size_t size = __atomic_load_n(&b->size, __ATOMIC_RELAXED);
 
-    if (!(zr_block_flags(b) & ZR_BLOCK_SYCL) || __atomic_load_n(&b->owner, __ATOMIC_RELAXED) != c->was ||
+    if (!(zr_block_flags(b) & ZR_BLOCK_SYCL) ||
+        __atomic_load_n(&b->owner, __ATOMIC_RELAXED) != c->was ||
         zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE)
         return true;
     follow(c, &c->is->seen, is & ~was, base, size, zr_residency_make);
     follow(c, &c->was->seen, was & ~is, base, size, zr_residency_evict);
-    __atomic_store_n(&b->owner, c->is, __ATOMIC_RELAXED); /* pairs of objects share practices: it follows once */
+    __atomic_store_n(&b->owner, c->is,
+                     __ATOMIC_RELAXED); /* pairs of objects share practices: it follows once */
     return true;
 }
 
-void zr_route_residency_changed(const struct zr_practice *was, const struct zr_practice *is, const void *caller) {
+void zr_route_residency_changed(const struct zr_practice *was, const struct zr_practice *is,
+                                const void *caller) {
     struct zr_op op __attribute__((cleanup(zr_op_end)));
     struct change c = {.op = &op, .was = was, .is = is};
 

@@ -1,6 +1,7 @@
 /*
- * The SYCL runtimes in this process. Their ABI is checked, not assumed: the soname must be a known one, and every
- * function that we stand in front of must be there. Any other runtime is passed through.
+ * The SYCL runtimes in this process. Their ABI is checked, not assumed: the soname must be a known
+ * one, and every function that we stand in front of must be there. Any other runtime is passed
+ * through.
  */
 #include "base/dl.h"
 #include "sycl/sycl.h"
@@ -34,7 +35,8 @@ static bool is_runtime(const char *file) {
     return strncmp(file, "libsycl.so", 10) == 0 || strncmp(file, "libsycl-preview.so", 18) == 0;
 }
 
-/* While a thread forks, a runtime of another version is not noticed here; its own calls will show it. */
+/* While a thread forks, a runtime of another version is not noticed here; its own calls will show
+ * it. */
 bool zr_runtime_is_foreign(void) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (zr_dl_loaded(known[i]))
@@ -72,7 +74,8 @@ static void report(const struct zr_runtime *r, bool first, const char *soname) {
     }
 }
 
-/* The runtime at this address, or a place for it; NULL if all are taken. The caller holds the lock. */
+/* The runtime at this address, or a place for it; NULL if all are taken. The caller holds the lock.
+ */
 static struct zr_runtime *place_of(uintptr_t base) {
     for (int i = 0; i < RUNTIMES; i++)
         if (runtimes[i].base == base || !runtimes[i].base)
@@ -80,7 +83,8 @@ static struct zr_runtime *place_of(uintptr_t base) {
     return NULL;
 }
 
-/* The first runtime that is used is ours, later ones pass through. It is examined without the lock, then published. */
+/* The first runtime that is used is ours, later ones pass through. It is examined without the lock,
+ * then published. */
 static struct zr_runtime *know(zr_function function) {
     struct zr_runtime new = {.base = 0}, *r;
     bool added = false;
@@ -109,7 +113,8 @@ static struct zr_runtime *know(zr_function function) {
 
 zr_function zr_definition(const char *symbol, const void *caller) {
     /* Python loads a runtime RTLD_LOCAL: it is in nobody's scope but its own. */
-    static const char *const usual[] = {"libsycl.so.9", "libsycl.so.8", "libsycl.so.7", "libumf.so.1", "libumf.so.0"};
+    static const char *const usual[] = {"libsycl.so.9", "libsycl.so.8", "libsycl.so.7",
+                                        "libumf.so.1", "libumf.so.0"};
     void *p = zr_dlsym_from(caller, symbol);
 
     if (!p)
@@ -147,7 +152,8 @@ struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller) {
     return likely(r) ? r : find(caller);
 }
 
-zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol, const void *caller) {
+zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol,
+                                const void *caller) {
     zr_function f;
 
     if (!runtime)
@@ -158,7 +164,8 @@ zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *sy
     return f;
 }
 
-zr_function zr_runtime_form(const struct zr_runtime *runtime, enum zr_sycl_form form, const void *caller) {
+zr_function zr_runtime_form(const struct zr_runtime *runtime, enum zr_sycl_form form,
+                            const void *caller) {
     if (likely(runtime && runtime->real[form]))
         return runtime->real[form];
     return zr_definition(symbols[form], caller);

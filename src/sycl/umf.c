@@ -1,15 +1,17 @@
 /*
- * UMF's ops: the runtime makes its memory pools with umfPoolCreate(umfDisjointPoolOps(), provider, ...). We create its
- * pools for device memory with an ops table of our own instead; UMF tracks every pointer as before, so all other SYCL
- * calls work. Host and shared memory keep UMF's own ops. The memory comes from the runtime's own provider, and so from
- * zeMemAllocDevice, where our hooks see it.
+ * UMF's ops: the runtime makes its memory pools with umfPoolCreate(umfDisjointPoolOps(), provider,
+ * ...). We create its pools for device memory with an ops table of our own instead; UMF tracks
+ * every pointer as before, so all other SYCL calls work. Host and shared memory keep UMF's own ops.
+ * The memory comes from the runtime's own provider, and so from zeMemAllocDevice, where our hooks
+ * see it.
  *
- * `reuse` decides what is pooled: by default what the runtime's own pool would reuse at once. Larger blocks go straight
- * to the provider and back, which may wait for the device as it always did. So do blocks with an alignment above the
- * page size of device memory: the runtime's pool would over-allocate by that much, and so mostly leaves them to its
- * provider as well.
+ * `reuse` decides what is pooled: by default what the runtime's own pool would reuse at once.
+ * Larger blocks go straight to the provider and back, which may wait for the device as it always
+ * did. So do blocks with an alignment above the page size of device memory: the runtime's pool
+ * would over-allocate by that much, and so mostly leaves them to its provider as well.
  *
- * The layout of the table is UMF's contract: ops version 0.11, 1.0 and 1.1 are known, others are left alone.
+ * The layout of the table is UMF's contract: ops version 0.11, 1.0 and 1.1 are known, others are
+ * left alone.
  */
 #include "sycl/sycl.h"
 
@@ -27,7 +29,8 @@ enum {
     OPS_1_1 = 1 << 16 | 1
 };
 
-/* As of 1.1; 1.0 ends before ext_trim_memory, 0.11 before get_name and with two other results (below). */
+/* As of 1.1; 1.0 ends before ext_trim_memory, 0.11 before get_name and with two other results
+ * (below). */
 struct ops {
     uint32_t version;
     int (*initialize)(void *provider, const void *params, void **pool);
@@ -47,7 +50,8 @@ struct ops {
 struct pool {
     struct zr_pool *pool;
     void *provider;
-    size_t goes_up_to;                /* larger blocks outlive the pool: the runtime's own would not have held them */
+    /* larger blocks outlive the pool: the runtime's own would not have held them */
+    size_t goes_up_to;
     uint32_t hook;                    /* at which the provider's calls are seen */
     unsigned number;                  /* of the device */
     const struct zr_library *library; /* whose calls these are: UMF's */
@@ -58,9 +62,10 @@ static struct { /* what we call of UMF: set once, under the lock; codes are umf_
     int (*free)(void *provider, void *ptr, size_t size);
 } umf;
 
-/* --- the provider below ------------------------------------------------------------------------------------------- */
+/* --- the provider below ----------------------------------------------------------------------- */
 
-/* An operation of the pool: our hooks see the provider's calls below it, and their blocks are the pool's. */
+/* An operation of the pool: our hooks see the provider's calls below it, and their blocks are the
+ * pool's. */
 static void enter(struct zr_op *op, const struct pool *p, enum zr_entry entry) {
     *op = (struct zr_op){.library = p->library,
                          .hook = p->hook,
@@ -72,8 +77,8 @@ static void enter(struct zr_op *op, const struct pool *p, enum zr_entry entry) {
 }
 
 /* The provider translates codes: what the driver said, the call that arrives below has noted. */
-static ze_result_t provide(struct zr_op *op, const struct pool *p, size_t size, size_t alignment, int *code,
-                           void **out) {
+static ze_result_t provide(struct zr_op *op, const struct pool *p, size_t size, size_t alignment,
+                           int *code, void **out) {
     op->block = NULL;
     op->driver_code = ZE_RESULT_SUCCESS;
     op->refused_by = ZR_REFUSED_BY_DRIVER;
@@ -83,7 +88,8 @@ static ze_result_t provide(struct zr_op *op, const struct pool *p, size_t size, 
     return op->driver_code ? (ze_result_t)op->driver_code : ZE_RESULT_ERROR_UNKNOWN;
 }
 
-static struct zr_block *provider_alloc(const struct pool *p, size_t size, size_t alignment, int *code) {
+static struct zr_block *provider_alloc(const struct pool *p, size_t size, size_t alignment,
+                                       int *code) {
     struct zr_op op __attribute__((cleanup(zr_op_end)));
     struct zr_room room;
     ze_result_t result;
@@ -122,7 +128,7 @@ static void backing_free(void *arg, struct zr_block *b) {
     provider_free(arg, b);
 }
 
-/* --- pools of ours ------------------------------------------------------------------------------------------------ */
+/* --- pools of ours ---------------------------------------------------------------------------- */
 
 static void make_one(const struct pool *p, struct zr_practice *out) {
     struct zr_op op __attribute__((cleanup(zr_op_end)));
@@ -138,7 +144,8 @@ static size_t pools_up_to(size_t reuses_up_to) {
     return !zr_config.cache ? 0 : zr_config.reuse == ZR_REUSE_RUNTIME ? reuses_up_to : SIZE_MAX / 4;
 }
 
-/* Allocates and frees one block. Returns false if it is not device memory, or our hooks did not see it. */
+/* Allocates and frees one block. Returns false if it is not device memory, or our hooks did not see
+ * it. */
 static bool begin(struct pool *p, void *provider, size_t reuses_up_to) {
     struct zr_pool_backing backing = {p, backing_alloc, backing_free};
     struct zr_practice practice;
@@ -165,11 +172,13 @@ static bool free_direct(struct pool *p, struct zr_block *b) {
     return true;
 }
 
-/* With cache:off each block is the provider's: those that the runtime's own pool would have held go with the pool. */
+/* With cache:off each block is the provider's: those that the runtime's own pool would have held go
+ * with the pool. */
 static bool leave(struct zr_block *b, void *arg) {
     struct pool *p = arg;
 
-    if (zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE || !(zr_block_flags(b) & ZR_BLOCK_DIRECT) || b->owner != p)
+    if (zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE ||
+        !(zr_block_flags(b) & ZR_BLOCK_DIRECT) || b->owner != p)
         return true;
     if (__atomic_load_n(&b->size, __ATOMIC_RELAXED) <= p->goes_up_to) {
         zr_registry_piece_leaves(p->number, (const void *)b->base);
@@ -254,7 +263,7 @@ static bool take_back(struct pool *p, void *ptr, const void *caller) {
     return freed == ZR_FREED;
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 static int initialize(void *provider, const void *params, void **out) {
     struct pool *p = calloc(1, sizeof *p);
@@ -391,8 +400,10 @@ static struct ops ours = {.initialize = initialize,
 
 /* Adopts the first UMF that asks: the version of its ops, and the two functions of its provider. */
 static bool adopt(uint32_t version, const void *caller) {
-    __typeof__(umf.alloc) alloc = (__typeof__(umf.alloc))zr_definition("umfMemoryProviderAlloc", caller);
-    __typeof__(umf.free) back = (__typeof__(umf.free))zr_definition("umfMemoryProviderFree", caller);
+    __typeof__(umf.alloc) alloc =
+        (__typeof__(umf.alloc))zr_definition("umfMemoryProviderAlloc", caller);
+    __typeof__(umf.free) back =
+        (__typeof__(umf.free))zr_definition("umfMemoryProviderFree", caller);
 
     if (!alloc || !back)
         return false;
@@ -402,7 +413,8 @@ static bool adopt(uint32_t version, const void *caller) {
         umf.free = back;
         ours.version = version;
         if (version == OPS_0_11)
-            ours.malloc_usable_size = (__typeof__(ours.malloc_usable_size))(zr_function)pool_usable_0_11;
+            ours.malloc_usable_size =
+                (__typeof__(ours.malloc_usable_size))(zr_function)pool_usable_0_11;
     }
     zr_unlock(&zr_sycl_lock);
     return umf.alloc == alloc;
@@ -423,32 +435,38 @@ static bool is_possible(uint32_t version, const void *caller) {
     return !why;
 }
 
-/* --- what the adapter calls --------------------------------------------------------------------------------------- */
+/* --- what the adapter calls ------------------------------------------------------------------- */
 
 #define REAL(name, caller) ((__typeof__(&zr_##name))zr_definition(#name, caller))
 
-int zr_umfPoolCreate(const struct ops *ops, void *provider, const void *params, uint32_t flags, void **pool);
+int zr_umfPoolCreate(const struct ops *ops, void *provider, const void *params, uint32_t flags,
+                     void **pool);
 int zr_umfDisjointPoolParamsSetName(void *params, const char *name);
 int zr_umfDisjointPoolParamsSetMaxPoolableSize(void *params, size_t size);
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A runtime gets as many pools as it wants: one that cannot be ours is UMF's own. A probe's pool is left alone. */
-EXPORT int zr_umfPoolCreate(const struct ops *ops, void *provider, const void *params, uint32_t flags, void **pool) {
+/* A runtime gets as many pools as it wants: one that cannot be ours is UMF's own. A probe's pool is
+ * left alone. */
+EXPORT int zr_umfPoolCreate(const struct ops *ops, void *provider, const void *params,
+                            uint32_t flags, void **pool) {
     const void *caller = __builtin_return_address(0);
-    int (*real)(const struct ops *, void *, const void *, uint32_t, void **) = REAL(umfPoolCreate, caller);
+    int (*real)(const struct ops *, void *, const void *, uint32_t, void **) =
+        REAL(umfPoolCreate, caller);
 
     if (!real)
         return UMF_NOT_SUPPORTED;
-    if (ops && zr_thread.sycl.for_device && params == zr_thread.sycl.params && !zr_exiting() && !zr_op_watched() &&
-        zr_library_who_now(caller) == ZR_WHO_RUNTIME && zr_route_wants_pool() && is_possible(ops->version, caller) &&
+    if (ops && zr_thread.sycl.for_device && params == zr_thread.sycl.params && !zr_exiting() &&
+        !zr_op_watched() && zr_library_who_now(caller) == ZR_WHO_RUNTIME && zr_route_wants_pool() &&
+        is_possible(ops->version, caller) &&
         real(&ours, provider, params, flags, pool) == UMF_SUCCESS)
         return UMF_SUCCESS;
     return real(ops, provider, params, flags, pool);
 }
 
 EXPORT int zr_umfDisjointPoolParamsSetName(void *params, const char *name) {
-    int (*real)(void *, const char *) = REAL(umfDisjointPoolParamsSetName, __builtin_return_address(0));
+    int (*real)(void *, const char *) =
+        REAL(umfDisjointPoolParamsSetName, __builtin_return_address(0));
 
     zr_thread.sycl.for_device = name && strcmp(name, "Device") == 0;
     if (zr_thread.sycl.for_device && zr_thread.sycl.params == params)
@@ -457,19 +475,21 @@ EXPORT int zr_umfDisjointPoolParamsSetName(void *params, const char *name) {
 }
 
 EXPORT int zr_umfDisjointPoolParamsSetMaxPoolableSize(void *params, size_t size) {
-    int (*real)(void *, size_t) = REAL(umfDisjointPoolParamsSetMaxPoolableSize, __builtin_return_address(0));
+    int (*real)(void *, size_t) =
+        REAL(umfDisjointPoolParamsSetMaxPoolableSize, __builtin_return_address(0));
 
     zr_thread.sycl.params = params;
     zr_thread.sycl.limit = size;
     return real ? real(params, size) : UMF_NOT_SUPPORTED;
 }
 
-/* Callers name the symbol version that they were linked against: 1.0, or the first that has the function. */
-#define VERSIONS(name, first)                                                                                          \
-    __asm__(".symver zr_" #name ", " #name "@UMF_1.0\n"                                                                \
-            ".globl zr_" #name "_first\n"                                                                              \
-            ".type zr_" #name "_first, @function\n"                                                                    \
-            ".set zr_" #name "_first, zr_" #name "\n"                                                                  \
+/* Callers name the symbol version that they were linked against: 1.0, or the first that has the
+ * function. */
+#define VERSIONS(name, first)                                                                      \
+    __asm__(".symver zr_" #name ", " #name "@UMF_1.0\n"                                            \
+            ".globl zr_" #name "_first\n"                                                          \
+            ".type zr_" #name "_first, @function\n"                                                \
+            ".set zr_" #name "_first, zr_" #name "\n"                                              \
             ".symver zr_" #name "_first, " #name "@UMF_" first "\n")
 VERSIONS(umfPoolCreate, "0.10");
 VERSIONS(umfDisjointPoolParamsSetName, "0.11");

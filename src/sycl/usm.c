@@ -1,7 +1,7 @@
 /*
- * SYCL's USM functions, in front of the runtime's own: each counts the call, asks the route, and leaves the rest to the
- * runtime. The runtime may throw through these frames, so whatever is held across a call to it is released by a
- * cleanup handler.
+ * SYCL's USM functions, in front of the runtime's own: each counts the call, asks the route, and
+ * leaves the rest to the runtime. The runtime may throw through these frames, so whatever is held
+ * across a call to it is released by a cleanup handler.
  */
 #include "sycl/sycl.h"
 
@@ -13,7 +13,8 @@ enum {
 struct zr_lock zr_sycl_lock;
 static const char no_location[64]; /* a code location: three null pointers and two numbers */
 
-/* A form with properties is served only when the list is empty: a bitset of 8 bytes, then a vector. */
+/* A form with properties is served only when the list is empty: a bitset of 8 bytes, then a vector.
+ */
 static inline bool has_properties(const void *properties) {
     const struct {
         uint64_t dataless;
@@ -25,22 +26,25 @@ static inline bool has_properties(const void *properties) {
 
 void *zr_native_alloc(const struct zr_runtime *r, const struct zr_request *objects, size_t size) {
     if (objects->queue)
-        return ((void *(*)(size_t, const void *, const void *))r->real[ZR_SYCL_malloc_device_QC])(size, objects->queue,
-                                                                                                  no_location);
-    return ((void *(*)(size_t, const void *, const void *, const void *))r->real[ZR_SYCL_malloc_device_DC])(
+        return ((void *(*)(size_t, const void *, const void *))r->real[ZR_SYCL_malloc_device_QC])(
+            size, objects->queue, no_location);
+    return ((void *(*)(size_t, const void *, const void *,
+                       const void *))r->real[ZR_SYCL_malloc_device_DC])(
         size, objects->device, objects->context, no_location);
 }
 
 void zr_native_free(const struct zr_runtime *r, const struct zr_request *objects, void *p) {
     if (objects->queue)
-        ((void (*)(void *, const void *, const void *))r->real[ZR_SYCL_free_QC])(p, objects->queue, no_location);
+        ((void (*)(void *, const void *, const void *))r->real[ZR_SYCL_free_QC])(p, objects->queue,
+                                                                                 no_location);
     else
-        ((void (*)(void *, const void *, const void *))r->real[ZR_SYCL_free_XC])(p, objects->context, no_location);
+        ((void (*)(void *, const void *, const void *))r->real[ZR_SYCL_free_XC])(
+            p, objects->context, no_location);
 }
 
 /*
- * What may be served at all. Size 0, odd alignments, and alignments above the page size of device memory, on which
- * adapters differ, get the runtime's own answer.
+ * What may be served at all. Size 0, odd alignments, and alignments above the page size of device
+ * memory, on which adapters differ, get the runtime's own answer.
  */
 static inline bool is_plain(const struct zr_request *r) {
     return likely(r->size != 0) && likely(!(r->alignment & (r->alignment - 1))) &&
@@ -54,8 +58,8 @@ static bool is_device(enum zr_entry entry, int kind) {
 }
 
 /* Returns true if *out is the answer, false if the runtime's own function is to be called. */
-static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const struct zr_request *r, const void *caller,
-                  void **out) {
+static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const struct zr_request *r,
+                  const void *caller, void **out) {
     const struct zr_practice *practice;
     enum zr_route route = zr_route();
 
@@ -73,55 +77,55 @@ static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const s
     return practice && zr_route_alloc(practice, entry, r->size, r->alignment, caller, out);
 }
 
-#define ZR_SYCL(form_, entry, symbol, parameters, arguments, ...)                                                      \
-    void *zr_sycl_##form_ parameters;                                                                                  \
-    ZR_SYCL_EXPORT(form_, "_ZN4sycl3_V1" symbol)                                                                       \
-    void *zr_sycl_##form_ parameters {                                                                                 \
-        const struct zr_request r = {__VA_ARGS__};                                                                     \
-        const void *caller = __builtin_return_address(0);                                                              \
-        struct zr_runtime *runtime = zr_runtime_called(ZR_E_##entry, caller);                                          \
-        zr_function real;                                                                                              \
-        void *out = NULL;                                                                                              \
-                                                                                                                       \
-        if (likely(runtime) && serve(runtime, ZR_E_##entry, &r, caller, &out))                                         \
-            return out;                                                                                                \
-        real = zr_runtime_form(runtime, ZR_SYCL_##form_, caller);                                                      \
-        return likely(real) ? ((void *(*)parameters)real)arguments : NULL;                                             \
+#define ZR_SYCL(form_, entry, symbol, parameters, arguments, ...)                                  \
+    void *zr_sycl_##form_ parameters;                                                              \
+    ZR_SYCL_EXPORT(form_, "_ZN4sycl3_V1" symbol)                                                   \
+    void *zr_sycl_##form_ parameters {                                                             \
+        const struct zr_request r = {__VA_ARGS__};                                                 \
+        const void *caller = __builtin_return_address(0);                                          \
+        struct zr_runtime *runtime = zr_runtime_called(ZR_E_##entry, caller);                      \
+        zr_function real;                                                                          \
+        void *out = NULL;                                                                          \
+                                                                                                   \
+        if (likely(runtime) && serve(runtime, ZR_E_##entry, &r, caller, &out))                     \
+            return out;                                                                            \
+        real = zr_runtime_form(runtime, ZR_SYCL_##form_, caller);                                  \
+        return likely(real) ? ((void *(*)parameters)real)arguments : NULL;                         \
     }
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments, ...)                                                         \
-    void zr_sycl_##form parameters;                                                                                    \
-    ZR_SYCL_EXPORT(form, "_ZN4sycl3_V1" symbol)                                                                        \
-    void zr_sycl_##form parameters {                                                                                   \
-        const void *caller = __builtin_return_address(0);                                                              \
-        struct zr_runtime *runtime = zr_runtime_called(ZR_E_free, caller);                                             \
-        zr_function real;                                                                                              \
-        struct zr_op op __attribute__((cleanup(zr_op_end))) = {.entered = false};                                      \
-                                                                                                                       \
-        if (unlikely(zr_config.check > ZR_CHECK_NONE) && runtime && runtime->ours &&                                   \
-            zr_is_level_zero(runtime, &(struct zr_request){__VA_ARGS__}))                                              \
-            zr_policy_free_above(&op, ptr);                                                                            \
-        if (zr_route_free(ptr, ZR_E_free, caller))                                                                     \
-            return;                                                                                                    \
-        real = zr_runtime_form(runtime, ZR_SYCL_##form, caller);                                                       \
-        if (likely(real))                                                                                              \
-            ((void(*) parameters)real) arguments;                                                                      \
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments, ...)                                     \
+    void zr_sycl_##form parameters;                                                                \
+    ZR_SYCL_EXPORT(form, "_ZN4sycl3_V1" symbol)                                                    \
+    void zr_sycl_##form parameters {                                                               \
+        const void *caller = __builtin_return_address(0);                                          \
+        struct zr_runtime *runtime = zr_runtime_called(ZR_E_free, caller);                         \
+        zr_function real;                                                                          \
+        struct zr_op op __attribute__((cleanup(zr_op_end))) = {.entered = false};                  \
+                                                                                                   \
+        if (unlikely(zr_config.check > ZR_CHECK_NONE) && runtime && runtime->ours &&               \
+            zr_is_level_zero(runtime, &(struct zr_request){__VA_ARGS__}))                          \
+            zr_policy_free_above(&op, ptr);                                                        \
+        if (zr_route_free(ptr, ZR_E_free, caller))                                                 \
+            return;                                                                                \
+        real = zr_runtime_form(runtime, ZR_SYCL_##form, caller);                                   \
+        if (likely(real))                                                                          \
+            ((void(*) parameters)real) arguments;                                                  \
     }
 #include "sycl/usm.def"
 
 /* Peer access decides where the runtime makes blocks resident: probe it again. */
-#define ZR_PEER(entry, symbol)                                                                                         \
-    void zr_sycl_##entry(void *device, const void *peer);                                                              \
-    ZR_SYCL_EXPORT(entry, "_ZN4sycl3_V1" symbol)                                                                       \
-    void zr_sycl_##entry(void *device, const void *peer) {                                                             \
-        const void *caller = __builtin_return_address(0);                                                              \
-        struct zr_runtime *runtime = zr_runtime_called(ZR_E_##entry, caller);                                          \
-        zr_function real = zr_runtime_function(runtime, "_ZN4sycl3_V1" symbol, caller);                                \
-                                                                                                                       \
-        if (!real)                                                                                                     \
-            return;                                                                                                    \
-        ((void (*)(void *, const void *))real)(device, peer);                                                          \
-        if (runtime && runtime->ours)                                                                                  \
-            zr_practice_renew(caller);                                                                                 \
+#define ZR_PEER(entry, symbol)                                                                     \
+    void zr_sycl_##entry(void *device, const void *peer);                                          \
+    ZR_SYCL_EXPORT(entry, "_ZN4sycl3_V1" symbol)                                                   \
+    void zr_sycl_##entry(void *device, const void *peer) {                                         \
+        const void *caller = __builtin_return_address(0);                                          \
+        struct zr_runtime *runtime = zr_runtime_called(ZR_E_##entry, caller);                      \
+        zr_function real = zr_runtime_function(runtime, "_ZN4sycl3_V1" symbol, caller);            \
+                                                                                                   \
+        if (!real)                                                                                 \
+            return;                                                                                \
+        ((void (*)(void *, const void *))real)(device, peer);                                      \
+        if (runtime && runtime->ours)                                                              \
+            zr_practice_renew(caller);                                                             \
     }
 ZR_PEER(enable_peer_access, "6device29ext_oneapi_enable_peer_accessERKS1_")
 ZR_PEER(disable_peer_access, "6device30ext_oneapi_disable_peer_accessERKS1_")

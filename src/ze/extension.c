@@ -1,12 +1,13 @@
 /*
- * Functions that only the driver knows (base/extensions.def). They are not counted: each passes on what the program may
- * know, and notes what has become of memory.
+ * Functions that only the driver knows (base/extensions.def). They are not counted: each passes on
+ * what the program may know, and notes what has become of memory.
  */
 #include "policy/policy.h"
 
 zr_function zr_extension_real[ZR_EXTENSIONS];
 
-#define REAL(name) ((zr_xfn_##name)__atomic_load_n(&zr_extension_real[ZR_X_##name], __ATOMIC_ACQUIRE))
+#define REAL(name)                                                                                 \
+    ((zr_xfn_##name)__atomic_load_n(&zr_extension_real[ZR_X_##name], __ATOMIC_ACQUIRE))
 
 /* Whether the call is the program's own. */
 static bool is_seen(void) {
@@ -26,8 +27,9 @@ ze_result_t zr_x_zexMemGetIpcHandles(ze_context_handle_t context, const void *pt
     return result;
 }
 
-ze_result_t zr_x_zexMemOpenIpcHandles(ze_context_handle_t context, ze_device_handle_t device, uint32_t count,
-                                      ze_ipc_mem_handle_t *handles, ze_ipc_memory_flags_t flags, void **out) {
+ze_result_t zr_x_zexMemOpenIpcHandles(ze_context_handle_t context, ze_device_handle_t device,
+                                      uint32_t count, ze_ipc_mem_handle_t *handles,
+                                      ze_ipc_memory_flags_t flags, void **out) {
     ze_result_t result = REAL(zexMemOpenIpcHandles)(context, device, count, handles, flags, out);
 
     if (result != ZE_RESULT_SUCCESS || !is_seen())
@@ -42,7 +44,8 @@ ze_result_t zr_x_zexMemFreeRegisterCallbackExt(ze_context_handle_t context, void
     return REAL(zexMemFreeRegisterCallbackExt)(context, desc, ptr);
 }
 
-ze_result_t zr_x_zeIntelMemMapDeviceMemToHost(ze_context_handle_t context, const void *ptr, void **out, void *next) {
+ze_result_t zr_x_zeIntelMemMapDeviceMemToHost(ze_context_handle_t context, const void *ptr,
+                                              void **out, void *next) {
     if (is_seen())
         ptr = zr_registry_mark(ptr, ZR_BLOCK_PINNED);
     return REAL(zeIntelMemMapDeviceMemToHost)(context, ptr, out, next);

@@ -2,11 +2,13 @@
 #include "policy/policy.h"
 
 /* An allocation of a runtime that is watched. */
-static ze_result_t watched_alloc(const struct zr_op *above, struct zr_arrival from, ze_context_handle_t context,
-                                 const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
-                                 ze_device_handle_t device, void **out) {
+static ze_result_t watched_alloc(const struct zr_op *above, struct zr_arrival from,
+                                 ze_context_handle_t context,
+                                 const ze_device_mem_alloc_desc_t *desc, size_t size,
+                                 size_t alignment, ze_device_handle_t device, void **out) {
     bool first = above->watcher->allocates(above->watch, from.hook, context, desc, size, device);
-    ze_result_t result = ZR_BELOW(&from, zeMemAllocDevice)(context, desc, size, alignment, device, out);
+    ze_result_t result =
+        ZR_BELOW(&from, zeMemAllocDevice)(context, desc, size, alignment, device, out);
 
     if (first && result == ZE_RESULT_SUCCESS)
         above->watcher->allocated(above->watch, *out);
@@ -14,8 +16,8 @@ static ze_result_t watched_alloc(const struct zr_op *above, struct zr_arrival fr
 }
 
 ze_result_t zr_on_zeMemAllocDevice(struct zr_arrival from, ze_context_handle_t context,
-                                   const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
-                                   ze_device_handle_t device, void **out) {
+                                   const ze_device_mem_alloc_desc_t *desc, size_t size,
+                                   size_t alignment, ze_device_handle_t device, void **out) {
     const struct zr_op *watched = zr_op_watched();
     if (unlikely(watched))
         return watched_alloc(watched, from, context, desc, size, alignment, device, out);
@@ -49,11 +51,13 @@ ze_result_t zr_on_zeMemFreeExt(struct zr_arrival from, ze_context_handle_t conte
     if (unlikely(watched))
         watched->watcher->frees(watched->watch, ptr, desc, true);
     ZR_ENTER_OR_RETURN(zeMemFreeExt, (context, desc, ptr));
-    return zr_policy_free(&op, &(struct zr_free){.context = context, .ptr = ptr, .desc = desc, .ext = true});
+    return zr_policy_free(
+        &op, &(struct zr_free){.context = context, .ptr = ptr, .desc = desc, .ext = true});
 }
 
 ze_result_t zr_on_zeMemAllocHost(struct zr_arrival from, ze_context_handle_t context,
-                                 const ze_host_mem_alloc_desc_t *desc, size_t size, size_t alignment, void **out) {
+                                 const ze_host_mem_alloc_desc_t *desc, size_t size,
+                                 size_t alignment, void **out) {
     ZR_ENTER_OR_RETURN(zeMemAllocHost, (context, desc, size, alignment, out));
     struct zr_block *block;
     struct zr_alloc a = {.kind = ZR_KIND_HOST,
@@ -68,16 +72,18 @@ ze_result_t zr_on_zeMemAllocHost(struct zr_arrival from, ze_context_handle_t con
         zr_count(ZR_F_PASSED_KIND, 1);
     if (unlikely(zr_config.cache_host && !a.reusable && zr_config.cache &&
                  zr_library_who(op.library) == ZR_WHO_RUNTIME))
-        zr_warn("cache_host:on has no effect on host memory of SYCL programs: their runtime may free it while it is in "
+        zr_warn("cache_host:on has no effect on host memory of SYCL programs: their runtime may "
+                "free it while it is in "
                 "use; add reuse:always if the program does not");
     return zr_policy_alloc(&op, &a, &block);
 }
 
 ze_result_t zr_on_zeMemAllocShared(struct zr_arrival from, ze_context_handle_t context,
                                    const ze_device_mem_alloc_desc_t *device_desc,
-                                   const ze_host_mem_alloc_desc_t *host_desc, size_t size, size_t alignment,
-                                   ze_device_handle_t device, void **out) {
-    ZR_ENTER_OR_RETURN(zeMemAllocShared, (context, device_desc, host_desc, size, alignment, device, out));
+                                   const ze_host_mem_alloc_desc_t *host_desc, size_t size,
+                                   size_t alignment, ze_device_handle_t device, void **out) {
+    ZR_ENTER_OR_RETURN(zeMemAllocShared,
+                       (context, device_desc, host_desc, size, alignment, device, out));
     struct zr_block *block;
     struct zr_alloc a = {.kind = ZR_KIND_SHARED,
                          .entry = ZR_E_zeMemAllocShared,
@@ -94,19 +100,22 @@ ze_result_t zr_on_zeMemAllocShared(struct zr_arrival from, ze_context_handle_t c
 }
 
 /* The answer may hold a file descriptor of the block, which is an export. */
-ze_result_t zr_on_zeMemGetAllocProperties(struct zr_arrival from, ze_context_handle_t context, const void *ptr,
-                                          ze_memory_allocation_properties_t *properties, ze_device_handle_t *device) {
+ze_result_t zr_on_zeMemGetAllocProperties(struct zr_arrival from, ze_context_handle_t context,
+                                          const void *ptr,
+                                          ze_memory_allocation_properties_t *properties,
+                                          ze_device_handle_t *device) {
     ZR_ENTER_OR_RETURN(zeMemGetAllocProperties, (context, ptr, properties, device));
     ptr = zr_registry_visible(ptr);
-    ze_result_t result = ZR_DOWN(&op, zeMemGetAllocProperties, 0, (context, ptr, properties, device));
+    ze_result_t result =
+        ZR_DOWN(&op, zeMemGetAllocProperties, 0, (context, ptr, properties, device));
     if (result == ZE_RESULT_SUCCESS && properties && unlikely(properties->pNext) &&
         zr_chained(properties, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD))
         zr_registry_exported(ptr, NULL);
     return result;
 }
 
-ze_result_t zr_on_zeMemGetAddressRange(struct zr_arrival from, ze_context_handle_t context, const void *ptr,
-                                       void **base, size_t *size) {
+ze_result_t zr_on_zeMemGetAddressRange(struct zr_arrival from, ze_context_handle_t context,
+                                       const void *ptr, void **base, size_t *size) {
     ZR_ENTER_OR_RETURN(zeMemGetAddressRange, (context, ptr, base, size));
     if (context && zr_registry_range(ptr, base, size))
         return ZE_RESULT_SUCCESS;
@@ -115,53 +124,62 @@ ze_result_t zr_on_zeMemGetAddressRange(struct zr_arrival from, ze_context_handle
 }
 
 /* After a success, notes that the IPC handle of a block was taken by the program, */
-static ze_result_t exported(ze_result_t result, const void *ptr, const ze_ipc_mem_handle_t *handle) {
+static ze_result_t exported(ze_result_t result, const void *ptr,
+                            const ze_ipc_mem_handle_t *handle) {
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_exported(ptr, handle);
     return result;
 }
 
 /* or by a runtime that is watched. */
-static ze_result_t watched_export(ze_result_t result, const struct zr_op *above, const ze_ipc_mem_handle_t *handle) {
+static ze_result_t watched_export(ze_result_t result, const struct zr_op *above,
+                                  const ze_ipc_mem_handle_t *handle) {
     if (result == ZE_RESULT_SUCCESS)
         above->watcher->exported(above->watch, handle);
     return result;
 }
 
-ze_result_t zr_on_zeMemGetIpcHandle(struct zr_arrival from, ze_context_handle_t context, const void *ptr,
-                                    ze_ipc_mem_handle_t *handle) {
+ze_result_t zr_on_zeMemGetIpcHandle(struct zr_arrival from, ze_context_handle_t context,
+                                    const void *ptr, ze_ipc_mem_handle_t *handle) {
     const struct zr_op *watched = zr_op_watched();
     if (unlikely(watched))
-        return watched_export(ZR_BELOW(&from, zeMemGetIpcHandle)(context, ptr, handle), watched, handle);
+        return watched_export(ZR_BELOW(&from, zeMemGetIpcHandle)(context, ptr, handle), watched,
+                              handle);
     ZR_ENTER_OR_RETURN(zeMemGetIpcHandle, (context, ptr, handle));
     ptr = zr_registry_mark(ptr, ZR_BLOCK_EXPORTED);
     return exported(ZR_DOWN(&op, zeMemGetIpcHandle, 0, (context, ptr, handle)), ptr, handle);
 }
 
-ze_result_t zr_on_zeMemGetIpcHandleWithProperties(struct zr_arrival from, ze_context_handle_t context, const void *ptr,
+ze_result_t zr_on_zeMemGetIpcHandleWithProperties(struct zr_arrival from,
+                                                  ze_context_handle_t context, const void *ptr,
                                                   void *next, ze_ipc_mem_handle_t *handle) {
     const struct zr_op *watched = zr_op_watched();
     if (unlikely(watched))
-        return watched_export(ZR_BELOW(&from, zeMemGetIpcHandleWithProperties)(context, ptr, next, handle), watched,
-                              handle);
+        return watched_export(
+            ZR_BELOW(&from, zeMemGetIpcHandleWithProperties)(context, ptr, next, handle), watched,
+            handle);
     ZR_ENTER_OR_RETURN(zeMemGetIpcHandleWithProperties, (context, ptr, next, handle));
     ptr = zr_registry_mark(ptr, ZR_BLOCK_EXPORTED);
-    return exported(ZR_DOWN(&op, zeMemGetIpcHandleWithProperties, 0, (context, ptr, next, handle)), ptr, handle);
+    return exported(ZR_DOWN(&op, zeMemGetIpcHandleWithProperties, 0, (context, ptr, next, handle)),
+                    ptr, handle);
 }
 
-ze_result_t zr_on_zeMemOpenIpcHandle(struct zr_arrival from, ze_context_handle_t context, ze_device_handle_t device,
-                                     ze_ipc_mem_handle_t handle, ze_ipc_memory_flags_t flags, void **out) {
+ze_result_t zr_on_zeMemOpenIpcHandle(struct zr_arrival from, ze_context_handle_t context,
+                                     ze_device_handle_t device, ze_ipc_mem_handle_t handle,
+                                     ze_ipc_memory_flags_t flags, void **out) {
     ZR_ENTER_OR_RETURN(zeMemOpenIpcHandle, (context, device, handle, flags, out));
     struct zr_room room = zr_room_begin(&op, zr_device_number(&op, device));
     ze_result_t result;
     do {
         result = ZR_DOWN(&op, zeMemOpenIpcHandle, 0, (context, device, handle, flags, out));
     } while (zr_room_again(&room, result));
-    return result == ZE_RESULT_SUCCESS ? zr_policy_imported(&op, context, device, ZR_E_zeMemOpenIpcHandle, &handle, out)
-                                       : result;
+    return result == ZE_RESULT_SUCCESS
+               ? zr_policy_imported(&op, context, device, ZR_E_zeMemOpenIpcHandle, &handle, out)
+               : result;
 }
 
-ze_result_t zr_on_zeMemCloseIpcHandle(struct zr_arrival from, ze_context_handle_t context, const void *ptr) {
+ze_result_t zr_on_zeMemCloseIpcHandle(struct zr_arrival from, ze_context_handle_t context,
+                                      const void *ptr) {
     ZR_ENTER_OR_RETURN(zeMemCloseIpcHandle, (context, ptr));
     struct zr_block *b = zr_registry_take(ptr);
     if (!b)

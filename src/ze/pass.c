@@ -1,13 +1,13 @@
 /*
- * Entry points that are counted, timed and passed on as they are. ZR_ENTER reads the settings, so those that the driver
- * must find when it starts are in force before zeInit goes down.
+ * Entry points that are counted, timed and passed on as they are. ZR_ENTER reads the settings, so
+ * those that the driver must find when it starts are in force before zeInit goes down.
  */
 #include "driver/driver.h"
 
 #define ZR_ENTRY(name, table, index, minor, parameters, arguments)
-#define ZR_PASS(name, table, index, minor, parameters, arguments)                                                      \
-    ze_result_t zr_on_##name ZR_ARRIVES(parameters) {                                                                  \
-        ZR_ENTER_OR_RETURN(name, arguments);                                                                           \
-        return ZR_DOWN(&op, name, 0, arguments);                                                                       \
+#define ZR_PASS(name, table, index, minor, parameters, arguments)                                  \
+    ze_result_t zr_on_##name ZR_ARRIVES(parameters) {                                              \
+        ZR_ENTER_OR_RETURN(name, arguments);                                                       \
+        return ZR_DOWN(&op, name, 0, arguments);                                                   \
     }
 #include "base/entries.def"

@@ -15,8 +15,8 @@ ze_result_t zr_on_zeDeviceGet(struct zr_arrival from, ze_driver_handle_t driver,
     return result;
 }
 
-ze_result_t zr_on_zeDeviceGetSubDevices(struct zr_arrival from, ze_device_handle_t device, uint32_t *count,
-                                        ze_device_handle_t *parts) {
+ze_result_t zr_on_zeDeviceGetSubDevices(struct zr_arrival from, ze_device_handle_t device,
+                                        uint32_t *count, ze_device_handle_t *parts) {
     ZR_ENTER_OR_RETURN(zeDeviceGetSubDevices, (device, count, parts));
     uint32_t asked = count ? *count : 0;
     ze_result_t result = ZR_DOWN(&op, zeDeviceGetSubDevices, 0, (device, count, parts));
@@ -42,9 +42,10 @@ ze_result_t zr_on_zeDeviceGetProperties(struct zr_arrival from, ze_device_handle
 }
 
 /* SYCL's global_mem_size is the physical size where the driver reports it, else the total. */
-static void report_region(unsigned number, ze_device_memory_properties_t *region, uint64_t *total_left,
-                          uint64_t *physical_left) {
-    ze_device_memory_ext_properties_t *more = zr_chained(region, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES);
+static void report_region(unsigned number, ze_device_memory_properties_t *region,
+                          uint64_t *total_left, uint64_t *physical_left) {
+    ze_device_memory_ext_properties_t *more =
+        zr_chained(region, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES);
     struct zr_ze_usable_memory *usable = zr_chained(region, ZR_STYPE_DEVICE_USABLEMEM_SIZE);
 
     zr_limit_report_part(number, total_left, &region->totalSize);
@@ -54,7 +55,8 @@ static void report_region(unsigned number, ze_device_memory_properties_t *region
         zr_limit_report(number, NULL, &usable->bytes);
 }
 
-ze_result_t zr_on_zeDeviceGetMemoryProperties(struct zr_arrival from, ze_device_handle_t device, uint32_t *count,
+ze_result_t zr_on_zeDeviceGetMemoryProperties(struct zr_arrival from, ze_device_handle_t device,
+                                              uint32_t *count,
                                               ze_device_memory_properties_t *properties) {
     ZR_ENTER_OR_RETURN(zeDeviceGetMemoryProperties, (device, count, properties));
     uint32_t regions = properties && count ? *count : 0;
@@ -71,8 +73,8 @@ ze_result_t zr_on_zeDeviceGetMemoryProperties(struct zr_arrival from, ze_device_
     return result;
 }
 
-ze_result_t zr_on_zesDeviceEnumMemoryModules(struct zr_arrival from, zes_device_handle_t device, uint32_t *count,
-                                             zes_mem_handle_t *modules) {
+ze_result_t zr_on_zesDeviceEnumMemoryModules(struct zr_arrival from, zes_device_handle_t device,
+                                             uint32_t *count, zes_mem_handle_t *modules) {
     ZR_ENTER_OR_RETURN(zesDeviceEnumMemoryModules, (device, count, modules));
     uint32_t asked = count ? *count : 0;
     ze_result_t result = ZR_DOWN(&op, zesDeviceEnumMemoryModules, 0, (device, count, modules));
@@ -81,7 +83,8 @@ ze_result_t zr_on_zesDeviceEnumMemoryModules(struct zr_arrival from, zes_device_
     return result;
 }
 
-ze_result_t zr_on_zesMemoryGetState(struct zr_arrival from, zes_mem_handle_t memory, zes_mem_state_t *state) {
+ze_result_t zr_on_zesMemoryGetState(struct zr_arrival from, zes_mem_handle_t memory,
+                                    zes_mem_state_t *state) {
     ZR_ENTER_OR_RETURN(zesMemoryGetState, (memory, state));
     unsigned number;
     uint32_t among;

@@ -1,8 +1,9 @@
-/* Objects that take memory without an allocation call: registered by handle, with their size where it is known. */
+/* Objects that take memory without an allocation call: registered by handle, with their size where
+ * it is known. */
 #include "policy/policy.h"
 
-static ze_result_t made(struct zr_op *op, enum zr_kind kind, ze_context_handle_t context, ze_device_handle_t device,
-                        const void *handle, uint64_t bytes) {
+static ze_result_t made(struct zr_op *op, enum zr_kind kind, ze_context_handle_t context,
+                        ze_device_handle_t device, const void *handle, uint64_t bytes) {
     unsigned number = device ? zr_device_number(op, device) : 0;
 
     if (kind == ZR_KIND_LIST || kind == ZR_KIND_QUEUE)
@@ -13,22 +14,25 @@ static ze_result_t made(struct zr_op *op, enum zr_kind kind, ze_context_handle_t
 
 static uint64_t image_bytes(struct zr_op *op, ze_image_handle_t image) {
     typedef ze_result_t (*get_memory)(ze_image_handle_t, ze_image_memory_properties_exp_t *);
-    get_memory get = (get_memory)zr_function_below(op->hook, op->caller, "zeImageGetMemoryPropertiesExp");
+    get_memory get =
+        (get_memory)zr_function_below(op->hook, op->caller, "zeImageGetMemoryPropertiesExp");
     ze_image_memory_properties_exp_t p = {.stype = ZE_STRUCTURE_TYPE_IMAGE_MEMORY_EXP_PROPERTIES};
     return get && get(image, &p) == ZE_RESULT_SUCCESS ? p.size : 0;
 }
 
 #define ZR_ENTRY(...)
-#define ZR_MADE(name, table, index, minor, parameters, arguments, kind, device, bytes)                                 \
-    ze_result_t zr_on_##name ZR_ARRIVES(parameters) {                                                                  \
-        ZR_ENTER_OR_RETURN(name, arguments);                                                                           \
-        ze_result_t result = ZR_DOWN(&op, name, 0, arguments);                                                         \
-        return result == ZE_RESULT_SUCCESS ? made(&op, ZR_KIND_##kind, context, device, *out, bytes) : result;         \
+#define ZR_MADE(name, table, index, minor, parameters, arguments, kind, device, bytes)             \
+    ze_result_t zr_on_##name ZR_ARRIVES(parameters) {                                              \
+        ZR_ENTER_OR_RETURN(name, arguments);                                                       \
+        ze_result_t result = ZR_DOWN(&op, name, 0, arguments);                                     \
+        return result == ZE_RESULT_SUCCESS                                                         \
+                   ? made(&op, ZR_KIND_##kind, context, device, *out, bytes)                       \
+                   : result;                                                                       \
     }
-#define ZR_GONE(name, table, index, minor, parameters, arguments)                                                      \
-    ze_result_t zr_on_##name ZR_ARRIVES(parameters) {                                                                  \
-        ZR_ENTER_OR_RETURN(name, arguments);                                                                           \
-        struct zr_object *o = zr_object_take(object);                                                                  \
-        return zr_object_left(o, ZR_DOWN(&op, name, o ? o->bytes : 0, arguments));                                     \
+#define ZR_GONE(name, table, index, minor, parameters, arguments)                                  \
+    ze_result_t zr_on_##name ZR_ARRIVES(parameters) {                                              \
+        ZR_ENTER_OR_RETURN(name, arguments);                                                       \
+        struct zr_object *o = zr_object_take(object);                                              \
+        return zr_object_left(o, ZR_DOWN(&op, name, o ? o->bytes : 0, arguments));                 \
     }
 #include "base/entries.def"
