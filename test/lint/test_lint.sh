@@ -72,6 +72,11 @@ namesakes() {
 promise "a file of another process that is opened beside the helper is found" \
     finds tools/common/cards.c 'static const char *const path = "/proc/%d/maps";'
 promise "two files of one name are found" namesakes
+doors() {
+    finds tools/common/text.c 'static int f(void) { return fork(); }' &&
+        finds tools/common/text.c 'static FILE *f(void) { return fopen("x", "we"); }'
+}
+promise "a program that is started, or a file that is written, past the one door is found" doors
 columns() { finds src/cache/map.c "/* $(printf 'x%.0s' {1..115}) */" columns; }
 promise "a line of 121 columns is found" columns
 kept

@@ -191,7 +191,10 @@ unwritten() { # unwritten CODE REASON SIZE [OPTION...]
     export B Z work to
     # shellcheck disable=SC2016
     code "$1" unshare -Urm bash -c 'mount -t tmpfs -o size=64k none "$to/small" || exit 99
-        case $2 in full) head -c 1m /dev/zero >"$to/small/fill" 2>/dev/null ;; ro) mount -o remount,ro "$to/small" ;; esac
+        case $2 in
+        full) head -c 1m /dev/zero >"$to/small/fill" 2>/dev/null ;;
+        ro) mount -o remount,ro "$to/small" ;;
+        esac
         [ $2 != little ] || mount -o remount,size=1m "$to/small"
         exec "$Z" record -o "$to/small/r.zr" --sim --stacks off -- "$B/test/process/$1" $3' - "$4" "$3" "${5:-}" &&
         grep -q "zeroute record: .*$2" "$to/said" || { cat "$to/said"; return 1; }

@@ -91,8 +91,8 @@ static void load_samples(struct zr_ab_run *run, const json_t *samples) {
     run->n_samples = json_array_size(t);
     run->sample = zr_ab_more(NULL, run->n_samples, sizeof(*run->sample));
     for (size_t i = 0; i < run->n_samples; i++)
-        run->sample[i] = (struct zr_ab_sample){item(t, i),   item(active, i), item(available, i),
-                                               item(rss, i), item(vram, i),   item(imports, i), NAN};
+        run->sample[i] = (struct zr_ab_sample){
+            item(t, i), item(active, i), item(available, i), item(rss, i), item(vram, i), item(imports, i), NAN};
 }
 
 static char *load_runs(struct zr_ab *ab, const json_t *runs) {

@@ -330,8 +330,8 @@ bool zr_doctor_trial(struct zr_case *c, struct zr_diagnosis *d, char **argv, dou
 /* How doctor shows what it found. */
 
 /*
- * The answer and what to do, then the evidence; with `verbose` everything that was found. Colours and width are those of
- * the terminal.
+ * The answer and what to do, then the evidence; with `verbose` everything that was found. Colours and width are those
+ * of the terminal.
  */
 void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d, bool verbose);
 void zr_doctor_json(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d);
