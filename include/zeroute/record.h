@@ -211,8 +211,8 @@ struct zeroute_record_card {
 };
 
 /*
- * Host memory of the whole machine, as the launcher saw it: not in the process's own chunks, but in one that the launcher
- * adds when the process has ended.
+ * Host memory of the whole machine, as the launcher saw it: not in the process's own chunks, but in one that the
+ * launcher adds when the process has ended.
  */
 struct zeroute_record_host {
     struct zeroute_record_head head;

@@ -214,7 +214,7 @@ static void show_watched(FILE *out, const struct zr_sheet *page) {
     uint64_t start = w->before.gpu_active;
 
     if (w->active.known)
-        zr_line(out, "host memory", "GPUActive %s before, peak %s; RAM %s less at most", zr_text_bytes(a, start),
+        zr_line(out, "host memory", "GPUActive %s before, peak %s; RAM lost %s", zr_text_bytes(a, start),
                 zr_text_bytes(b, w->active.peak), zr_text_bytes(c, lost_most(w)));
     else if (w->before.available != ZR_ABSENT && w->least_available != ZR_ABSENT)
         zr_line(out, "host memory", "MemAvailable %s before, least %s (no GPUActive: needs kernel 7.1)",
