@@ -362,6 +362,12 @@ static void keep_ended(struct zr_view *m, struct zr_process_view *v) {
         m->ended_room = room;
     }
     m->ended[m->ended_count++] = v;
+    /* Segments are listed oldest first: all fields are kept of the newest. */
+    if (m->ended_count > ZR_ENDED_FIELDS) {
+        struct zr_process_view *old = m->ended[m->ended_count - 1 - ZR_ENDED_FIELDS];
+        zeroute_snapshot_free(old->snapshot);
+        old->snapshot = NULL;
+    }
 }
 
 /* One that has ended: its last figures count once, whether or not it was seen alive. `keep` leaves it in the view. */
