@@ -27,9 +27,9 @@ static inline struct zr_block *null_block(const struct zr_key *key, size_t size,
     return NULL;
 }
 
-static inline bool null_release(struct zr_block *b) {
+static inline enum zr_released null_release(struct zr_block *b) {
     (void)b;
-    return true;
+    return ZR_RELEASED;
 }
 
 static inline struct zr_block *null_segment(void *arg, size_t size, int *code) {

@@ -57,9 +57,17 @@ enum zr_entry {
     ZR_ENTRIES
 };
 
+/* Entry points that give devices work or wait for it: ZR_W_zeCommandListAppendBarrier, ... */
+enum zr_work_entry {
+#define ZR_WORK(name, ...) ZR_W_##name,
+#include "base/work.def"
+    ZR_WORK_ENTRIES
+};
+
 /* --- entries.c ---------------------------------------------------------------------------------------------------- */
 extern const char *const zr_entry_name[ZR_ENTRIES];
 extern const char *const zr_via_name[ZR_VIAS];
+extern const char *const zr_work_name[ZR_WORK_ENTRIES];
 
 /* --- config.c: the settings in force ------------------------------------------------------------------------------ */
 /*

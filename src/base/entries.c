@@ -8,3 +8,8 @@ const char *const zr_entry_name[ZR_ENTRIES] = {
 #define ZR_ABOVE(name, via) #name,
 #include "base/entries_above.def"
 };
+
+const char *const zr_work_name[ZR_WORK_ENTRIES] = {
+#define ZR_WORK(name, ...) #name,
+#include "base/work.def"
+};

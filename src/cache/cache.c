@@ -175,9 +175,14 @@ static struct {
  */
 void zr_cache_give_back(struct zr_block *b, zr_release *release) {
     __atomic_store_n(&b->word, zr_block_word(b) >> 32 << 32 | ZR_BLOCK_LEAVING, __ATOMIC_RELEASE);
-    if (likely(release(b))) {
+    switch (release(b)) {
+    case ZR_RELEASED:
         zr_block_recycle(b);
         return;
+    case ZR_RELEASED_WHOLE:
+        return;
+    case ZR_RELEASE_REFUSED:
+        break;
     }
     zr_lock(&refused.lock);
     b->below = refused.first;

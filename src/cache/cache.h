@@ -100,7 +100,9 @@ struct zr_block {
                           practice */
     struct zr_checked *checked; /* with the setting `check`: what check/ knows of it */
     bool counted;               /* atomic: as exported */
-    void *unused;
+    bool free_ext;              /* the driver is to free it by zeMemFreeExt, */
+    uint32_t free_policy;       /* with this policy */
+    uint64_t epoch;             /* while pending (reuse:proven): when it was freed, in epochs of work/ */
 };
 _Static_assert(sizeof(struct zr_block) == 192, "three cache lines");
 
@@ -179,6 +181,7 @@ static inline struct zr_block *zr_block_new(void) {
     __atomic_store_n(&b->owner, NULL, __ATOMIC_RELAXED);
     __atomic_store_n(&b->freed_by, NULL, __ATOMIC_RELAXED);
     __atomic_store_n(&b->counted, false, __ATOMIC_RELAXED);
+    b->free_ext = false;
     return b;
 }
 
@@ -229,7 +232,12 @@ struct zr_block *zr_map_take(const void *p);
  * driver has taken it back: the cache then recycles the descriptor. Blocks unused for idle_ms
  * leave; never from 2^31 - 1 on. Once, before anything is cached.
  */
-typedef bool zr_release(struct zr_block *b);
+enum zr_released {
+    ZR_RELEASE_REFUSED, /* the driver did not take it: it is tried again when memory is wanted */
+    ZR_RELEASED,
+    ZR_RELEASED_WHOLE /* and its descriptor is recycled already */
+};
+typedef enum zr_released zr_release(struct zr_block *b);
 void zr_cache_setup(zr_release *release, uint32_t idle_ms);
 /*
  * Has a block released that is in no list. One that the driver does not take back stays LEAVING,

@@ -6,6 +6,7 @@
  */
 #include "base/dl.h"
 #include "driver/driver.h"
+#include "work/work.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -28,6 +29,7 @@ void zr_missed(const char *format, ...) {
     if (zr_stats_open())
         zr_text(ZR_T_HOOKS, text);
     zr_warn("Level Zero calls are %s", text);
+    zr_work_lost("calls may bypass zeroute");
 }
 
 /* --- which library is it ------------------------------------------------------------------------------------------ */

@@ -46,7 +46,7 @@ static int find(ze_device_handle_t device) {
     return -1;
 }
 
-static unsigned look(ze_device_handle_t device) {
+unsigned zr_device_known(ze_device_handle_t device) {
     int at = find(device);
 
     return at < 0 ? (unsigned)ZR_UNKNOWN_DEVICE : known[at].number;
@@ -194,11 +194,11 @@ static ZR_COLD unsigned ask(struct zr_op *op, ze_device_handle_t device) {
         zr_device_parts(op, root, &device, 1);
     if (find(device) < 0)
         zr_device_seen(op, &device, 1);
-    return look(device);
+    return zr_device_known(device);
 }
 
 unsigned zr_device_number(struct zr_op *op, ze_device_handle_t device) {
-    unsigned number = look(device);
+    unsigned number = zr_device_known(device);
 
     return likely(number != ZR_UNKNOWN_DEVICE) ? number : ask(op, device);
 }
@@ -259,7 +259,7 @@ bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *am
     *among = 1;
     if (at < 0)
         return false;
-    *number = look(module[at].device);
+    *number = zr_device_known(module[at].device);
     if (*number == ZR_UNKNOWN_DEVICE) {
         if (card_with(module[at].uuid, 1) != ZR_UNKNOWN_DEVICE)
             return false; /* several cards have this UUID, so it is not known which one it is */

@@ -41,6 +41,15 @@ extern zr_function zr_extension_real[ZR_EXTENSIONS];
     ze_result_t zr_x_##name parameters;
 #include "base/extensions.def"
 
+/* What gives a device work, or waits for it: zr_does_NAME(below, ...) in ze/submit.c calls the function `below`. */
+#define ZR_ABOVE_FUNCTION(parameters) (zr_function below, ZR_LIST parameters)
+#define ZR_WORK(name, table, index, minor, parameters, arguments)                                                      \
+    typedef ze_result_t(*zr_work_fn_##name) parameters;                                                                \
+    ze_result_t zr_does_##name ZR_ABOVE_FUNCTION(parameters);
+#include "base/work.def"
+/* An object was made by op->entry: if it is a list, a queue or a pool of events, src/work/ is told. */
+void zr_submit_made(struct zr_op *op, ze_device_handle_t device, const void *desc, const void *object);
+
 /* --- below.c: loaders and drivers, and what lies below each hook -------------------------------------------------- */
 enum zr_loaded_kind { ZR_LOADED_OTHER, ZR_LOADED_LOADER, ZR_LOADED_DRIVER };
 struct zr_loaded {
@@ -136,6 +145,8 @@ static inline ze_result_t zr_down_end(struct zr_op *op, enum zr_entry entry, ze_
 enum { ZR_UNKNOWN_DEVICE = 0xffff };
 /* The number of a device, or of the card of a sub-device; ZR_UNKNOWN_DEVICE if none. A short search if known. */
 unsigned zr_device_number(struct zr_op *op, ze_device_handle_t device);
+/* The same for a device that was met before; ZR_UNKNOWN_DEVICE for others. */
+unsigned zr_device_known(ze_device_handle_t device);
 /* Of a device that has a number: whether it is a sub-device. */
 bool zr_device_is_part(ze_device_handle_t device);
 /* Learns a list of zeDeviceGet, in the driver's order, or the sub-devices of a device. */

@@ -10,12 +10,13 @@
 #include <level_zero/ze_api.h>
 #include <level_zero/zes_api.h>
 
-enum { ZR_TABLE_SLOTS = 64 }; /* no function table of API 1.17 is longer */
+enum { ZR_TABLE_SLOTS = 64, ZR_NEWEST_API = 1 << 16 | 17 }; /* no function table of that version is longer */
 
 enum zr_table {
 #define ZR_TABLE(table, ...) ZR_TABLE_##table,
 #include "base/tables.def"
-    ZR_TABLES
+    ZR_TABLES,
+    ZR_TABLE_None = ZR_TABLES /* functions that are in no table */
 };
 
 /* Which table of tables in a handle: ze_handle_t's pCore, pTools, pSysman, pRuntime (1.13). */
@@ -38,6 +39,15 @@ struct zr_ze_flags {
     void *next;
     uint32_t flags;
 };
+
+/* What ze_group_count_t and ze_group_size_t are, passed by value. */
+struct zr_three {
+    uint32_t of[3];
+};
+
+/* Of a function whose parameters do not matter: as many as any such function has. */
+#define ZR_ANY_PARAMETERS void *a, void *b, void *c, void *d, void *e, void *f, void *g, void *h
+#define ZR_ANY_ARGUMENTS a, b, c, d, e, f, g, h
 
 /* The common beginning of every descriptor and of every structure in a pNext chain. */
 struct zr_ze_base {

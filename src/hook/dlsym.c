@@ -112,6 +112,15 @@ static void *hook_for(void *p, void *handle, int entry, int table) {
     return ZR_POINTER(zr_hook_function[ZR_HOOK_DLSYM + n][entry]);
 }
 
+/* The same for what gives devices work; p if it is no loader's. */
+static void *work_hook_for(void *p, void *handle, const char *name) {
+    int n;
+
+    if (!p || zr_loaded_of(p, handle, &n) != ZR_LOADED_LOADER)
+        return p;
+    return ZR_POINTER(zr_submit_named(name, ZR_FUNCTION(p)));
+}
+
 /*
  * Searches as dlsym(RTLD_DEFAULT) would for the caller: the global scope, then the dependencies of the caller's own
  * library. What only the real dlsym can find is left to it, and hooked later in a table.
@@ -136,11 +145,11 @@ static struct decision answer_ze(void *handle, const char *name, const void *cal
         d.decided = 1;
         return d;
     }
-    if (entry < 0 && table < 0)
+    if (entry < 0 && table < 0 && !zr_submit_is_work(name))
         return d;
     p = handle == RTLD_DEFAULT ? default_scope(name, caller) : zr_real_dlsym(handle, name);
     if (p) {
-        d.answer = hook_for(p, handle, entry, table);
+        d.answer = entry < 0 && table < 0 ? work_hook_for(p, handle, name) : hook_for(p, handle, entry, table);
         d.decided = 1;
     }
     return d;

@@ -30,6 +30,7 @@ static void exchange_extension(const char *name, void **out) {
     for (unsigned e = 0; e < ZR_ENTRIES_ZE; e++)
         if (strcmp(name, zr_entry_name[e]) == 0)
             *out = ZR_POINTER(zr_hook_table(e, ZR_FUNCTION(*out)));
+    *out = ZR_POINTER(zr_submit_named(name, ZR_FUNCTION(*out)));
 }
 
 ze_result_t zr_on_zeDriverGetExtensionFunctionAddress(struct zr_arrival from, ze_driver_handle_t driver,

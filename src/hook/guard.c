@@ -225,4 +225,9 @@ static zr_function exported(enum gap gap) {
     __asm__(".symver zr_gap_" #name ", " #name "@ZEROUTE_0");
 
 EXPORT(zeDeviceGetRootDevice, (ze_device_handle_t device, ze_device_handle_t *root), (device, root))
-EXPORT(zeCommandListHostSynchronize, (ze_command_list_handle_t list, uint64_t timeout), (list, timeout))
+
+zr_function zr_guard_stub(const char *name) {
+    enum gap gap = find(name);
+
+    return gap < GAPS ? gaps[gap].stub : NULL;
+}

@@ -44,11 +44,11 @@ static bool is_readable(const void *p, size_t bytes) {
 
 /* The driver's function table as it hands it out, perhaps with our hooks in it. Returns false if it has none. */
 static bool own_table(int n, unsigned t, uint32_t version, void **own) {
-    enum { NEWEST = 1 << 16 | 17 }; /* whose tables fit into ZR_TABLE_SLOTS */
     zr_getter getter = (zr_getter)__atomic_load_n(&zr_loaded[n].getter[t], __ATOMIC_ACQUIRE);
 
     memset(own, 0, ZR_TABLE_SLOTS * sizeof *own);
-    return getter && getter((ze_api_version_t)(version < NEWEST ? version : NEWEST), own) == ZE_RESULT_SUCCESS;
+    return getter &&
+           getter((ze_api_version_t)(version < ZR_NEWEST_API ? version : ZR_NEWEST_API), own) == ZE_RESULT_SUCCESS;
 }
 
 static bool has_tables(int n, ze_driver_handle_t driver) {
@@ -118,14 +118,19 @@ static bool visit(int n, const struct object *o, unsigned t, bool write, bool *t
         table = l->table[where[t].position];
     if (!table)
         return t != ZR_TABLE_Mem;
-    bytes = bytes_of(t, l->version);
+    bytes = zr_submit_table_bytes(t, l->version, bytes_of(t, l->version));
     if (!is_readable(table, bytes))
         return false;
     zr_lock(&zr_loaded_lock);
     if (write)
         was = zr_pages_protect(table, bytes, -1);
-    for (unsigned e = ZR_ENTRIES_ZE; good && was >= 0 && e-- > 0;)
+    for (unsigned i = 0; i < ZR_ENTRIES_ZE && good && was >= 0; i++) {
+        unsigned e = ZR_ENTRIES_ZE - 1 - i;
+
         good = visit_slot(n, e, zr_slot(table, t, l->version, e), own[zr_place[e].index], write, todo);
+    }
+    if (write && was >= 0 && good)
+        zr_submit_table(t, l->version, table);
     if (write && was >= 0)
         zr_pages_protect(table, bytes, was);
     zr_unlock(&zr_loaded_lock);

@@ -34,6 +34,17 @@ extern const zr_getter zr_getter_function[ZR_LOADED][ZR_TABLES];
 /* Returns a hook of kind "table" in front of one function; the function itself if all places are taken. */
 zr_function zr_hook_table(unsigned entry, zr_function original);
 
+/* --- submits.c: what gives devices work, or waits for it ---------------------------------------------------------- */
+/* Whether a function of this name gives devices work or waits for it, known or not. */
+bool zr_submit_is_work(const char *name);
+/* A hook in front of it, if somebody asks what is idle; else the function itself. */
+zr_function zr_submit_named(const char *name, zr_function original);
+zr_function zr_submit_hook(unsigned entry, zr_function original);
+/* The same for all of a table. */
+void zr_submit_table(unsigned t, uint32_t version, void **table);
+/* How much of such a table they take; `least` if that is more. */
+size_t zr_submit_table_bytes(unsigned t, uint32_t version, size_t least);
+
 /* --- deep.c: callers that are bound past us (RTLD_DEEPBIND) ------------------------------------------------------- */
 /* Something was opened deep-bound: dlsym calls zr_deep_look(), which redirects its slots and those of loaders. */
 extern bool zr_deep_seen;
@@ -57,6 +68,8 @@ const char *zr_unversioned(const char *file, const void *caller);
 /* --- guard.c: functions that the installed loader lacks ----------------------------------------------------------- */
 /* Returns true if *answer is what dlsym is to return for this name. */
 bool zr_guard_answer(void *handle, const char *name, const void *caller, void **answer);
+/* What stands in for a function that no loader of this process has; NULL if the guard does not know it. */
+zr_function zr_guard_stub(const char *name);
 
 #pragma GCC visibility pop
 

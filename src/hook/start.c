@@ -5,6 +5,7 @@
 #include "policy/policy.h"
 #include "record/record.h"
 #include "sycl/sycl.h"
+#include "work/work.h"
 
 #include <string.h>
 #include <sys/auxv.h>
@@ -21,7 +22,8 @@ static const struct zr_module modules[] = {
     {.fork_child = zr_cache_fork_child, .thread_end = zr_cache_thread_end},
     {.fork_child = zr_pool_fork_child},
     {.fork_child = zr_limit_fork_child},
-    {.fork_child = zr_remap_fork_child},
+    {.fork_child = zr_pending_fork_child},
+    {.fork_child = zr_work_fork_child},
     {.fork_child = zr_object_fork_child},
     {.fork_child = zr_remap_fork_child},
     {.fork_child = zr_alloc_fork_child},

@@ -91,6 +91,8 @@ static ze_result_t get(zr_getter getter, int n, unsigned t, ze_api_version_t ver
 
     if (result == ZE_RESULT_SUCCESS && table && n >= 0 && !zr_exiting())
         exchange(n, t, (uint32_t)version, table);
+    if (result == ZE_RESULT_SUCCESS && table && !zr_exiting())
+        zr_submit_table(t, (uint32_t)version, table);
     return result;
 }
 

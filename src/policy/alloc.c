@@ -7,6 +7,7 @@
  */
 #include "check/check.h"
 #include "policy/policy.h"
+#include "work/work.h"
 
 #include <string.h>
 
@@ -19,15 +20,19 @@ enum {
     LARGEST_LOG2 = 36
 };
 
+/*
+ * Under some adapters a SYCL program's free reaches zeMemFree although commands may still use the block: the driver
+ * waits for them before it reuses the memory, and the adapter cannot vouch for the program. A caller that came past our
+ * names appears as the loader, and may be an adapter.
+ */
+bool zr_policy_vouches(const struct zr_op *op) {
+    return zr_config.reuse == ZR_REUSE_ALWAYS || zr_library_who(op->library) == ZR_WHO_PROGRAM;
+}
+
 bool zr_policy_reuses(const struct zr_op *op) {
-    /*
-     * Under some adapters a SYCL program's free reaches zeMemFree although commands may still use
-     * the block: the driver waits for them before it reuses the memory, and the adapter cannot
-     * vouch for the program. A caller that came past our names appears as the loader, and may be an
-     * adapter.
-     */
-    return zr_config.cache && !zr_op_is_pooled(op) &&
-           (zr_config.reuse == ZR_REUSE_ALWAYS || zr_library_who(op->library) == ZR_WHO_PROGRAM);
+    if (!zr_config.cache || zr_op_is_pooled(op))
+        return false;
+    return zr_policy_vouches(op) || (zr_config.reuse == ZR_REUSE_PROVEN && zr_work_is_sure());
 }
 
 /* --- keys ------------------------------------------------------------------------------------- */
@@ -118,6 +123,12 @@ static ZR_COLD uint64_t set_cache_limit(unsigned account) {
     return share;
 }
 
+bool zr_policy_caches(unsigned account, size_t held) {
+    if (unlikely(!(__atomic_load_n(&limited, __ATOMIC_RELAXED) >> account & 1)))
+        set_cache_limit(account);
+    return zr_cache_takes(account, held);
+}
+
 void zr_cache_changed(void) {
     uint32_t hook;
 
@@ -137,12 +148,12 @@ void zr_cache_changed(void) {
 static size_t reserve_for(const struct zr_key *key, size_t size) {
     size_t held = zr_cache_round(size);
 
-    if (unlikely(!(__atomic_load_n(&limited, __ATOMIC_RELAXED) >> key->account & 1)))
-        set_cache_limit(key->account);
+    bool takes = zr_policy_caches(key->account, held);
+
     if (unlikely(zr_config.limit.set) && key->kind == ZR_KIND_DEVICE &&
         size > zr_limit_of(key->account) / EXACT_PART)
         return size;
-    return zr_cache_takes(key->account, held) ? held : size;
+    return takes ? held : size;
 }
 
 /* --- from the driver -------------------------------------------------------------------------- */
@@ -307,8 +318,11 @@ void zr_alloc_fork_child(void) {
 /* A block of the cache, handed out again; NULL if it has none. */
 static inline struct zr_block *from_cache(struct zr_op *op, const struct zr_alloc *a,
                                           const struct zr_key *key, size_t held) {
-    struct zr_block *b = zr_cache_get(key, held, a->size);
+    struct zr_block *b;
 
+    if (unlikely(zr_pending_any()))
+        zr_pending_settle();
+    b = zr_cache_get(key, held, a->size);
     if (unlikely(!b))
         return NULL;
     zr_count(ZR_F_CACHE_HITS, 1);

@@ -6,6 +6,7 @@
  */
 #include "check/check.h"
 #include "policy/policy.h"
+#include "work/work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,20 +36,27 @@ static bool driver_knows(struct zr_op *op, const struct zr_free *f) {
            base == f->ptr;
 }
 
+enum zr_released (*zr_policy_release_direct)(struct zr_block *b);
+
 /* What the driver does not know any more is gone, whatever it answers. */
-bool zr_policy_release(struct zr_block *b) {
-    struct zr_free f = {.context = b->key.context, .ptr = (void *)b->base};
+enum zr_released zr_policy_release(struct zr_block *b) {
+    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
+                                      .freePolicy = b->free_policy};
+    struct zr_free f = {
+        .context = b->key.context, .ptr = (void *)b->base, .ext = b->free_ext, .desc = &desc};
     ze_result_t result;
     ZR_OWN_OP(op, zr_block_hook(b));
 
+    if (zr_block_flags(b) & ZR_BLOCK_DIRECT)
+        return zr_policy_release_direct(b);
     zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
     result = ask_driver(&op, &f, b->held);
     if (unlikely(result != ZE_RESULT_SUCCESS) && driver_knows(&op, &f)) {
         zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);
-        return false;
+        return ZR_RELEASE_REFUSED;
     }
     zr_registry_released(b);
-    return true;
+    return ZR_RELEASED;
 }
 
 /* --- frees that are wrong --------------------------------------------------------------------- */
@@ -253,32 +261,44 @@ static bool is_known(const struct zr_free *f) {
 static bool is_idle(const struct zr_free *f, const struct zr_block *b) {
     if (!f->ext)
         return f->reusable;
-    return is_known(f) && (!f->desc->freePolicy ||
-                           (zr_config.reuse == ZR_REUSE_ALWAYS && b->key.kind == ZR_KIND_HOST));
+    if (!is_known(f))
+        return false;
+    return f->desc->freePolicy ? zr_config.reuse == ZR_REUSE_ALWAYS && b->key.kind == ZR_KIND_HOST
+                               : f->reusable;
 }
 
 static bool may_be_cached(const struct zr_free *f, const struct zr_block *b) {
-    return zr_config.cache && f->context && is_idle(f, b) &&
+    return zr_config.cache && f->context &&
            (zr_block_flags(b) & (ZR_BLOCK_CACHEABLE | ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)) ==
                ZR_BLOCK_CACHEABLE &&
            zr_cache_takes(b->key.account, b->held);
 }
 
-/* Into the cache. The block remembers who freed it. */
-static void put(struct zr_block *b, const void *caller) {
-    zr_residency_remember(b);
-    __atomic_store_n(&b->freed_by, caller, __ATOMIC_RELAXED);
-    zr_cache_put(b);
-    zr_count(ZR_F_CACHE_RETURNED, 1);
+/*
+ * Whether the block may be kept although commands may use it: it is reused once none of them can. *epoch: the one in
+ * which it is freed, 0 if nobody needs to wait.
+ */
+static bool is_kept(const struct zr_free *f, const struct zr_block *b, uint64_t *epoch) {
+    *epoch = 0;
+    if (is_idle(f, b))
+        return true;
+    if (zr_config.reuse != ZR_REUSE_PROVEN || !is_known(f) || !zr_work_is_sure())
+        return false;
+    *epoch = zr_work_freed();
+    return true;
 }
 
 /*
- * The block is CACHED and owned by this thread: puts it into the cache. It leaves the books first,
- * because another thread may reuse it at once.
+ * The block is CACHED and owned by this thread: puts it into the cache, or among those that wait for a proof. It leaves
+ * the books first, because another thread may reuse it at once. It remembers who freed it.
  */
-static void keep(const struct zr_op *op, struct zr_block *b) {
+static void keep(const struct zr_op *op, const struct zr_free *f, struct zr_block *b,
+                 uint64_t epoch) {
     zr_registry_unbook(b);
-    put(b, op->caller);
+    zr_residency_remember(b);
+    __atomic_store_n(&b->freed_by, op->caller, __ATOMIC_RELAXED);
+    zr_count(ZR_F_CACHE_RETURNED, 1);
+    zr_pending_keep(b, f, epoch);
 }
 
 /*
@@ -325,20 +345,27 @@ static ZR_COLD bool is_refused(struct zr_op *op, const struct zr_free *f,
     return orphaned && (zr_config.cache || zr_checking()) && f->context == b->key.context;
 }
 
+/* A pool gives a block to its provider that was cached: release_direct() of sycl/umf.c. Then it is FREEING. */
+static ZR_COLD bool is_pools_release(const struct zr_op *op, struct zr_block *b, uint64_t word) {
+    return b && zr_word_state(word) == ZR_BLOCK_LEAVING && zr_block_flags(b) & ZR_BLOCK_DIRECT &&
+           zr_op_is_pooled(op) && zr_block_shift(b, word, ZR_BLOCK_FREEING);
+}
+
 ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f) {
     uint64_t word = 0;
     struct zr_block *b = zr_map_look(f->ptr, &word);
     bool wrong, cache, checked;
+    uint64_t epoch = 0;
 
     if (likely(f->ptr))
         zr_count(policy_field(f->desc), 1);
     if (unlikely(!b || zr_word_state(word) != ZR_BLOCK_LIVE))
-        return free_unknown(op, f);
+        return is_pools_release(op, b, word) ? to_driver(op, f, b) : free_unknown(op, f);
     wrong = zr_block_flags(b) & ZR_BLOCK_ORPHANED ||
             (b->key.context != f->context && f->context && zr_block_hook(b) == op->hook);
     if (unlikely(wrong) && is_refused(op, f, b))
         return refuse(f);
-    cache = !wrong && may_be_cached(f, b);
+    cache = !wrong && may_be_cached(f, b) && is_kept(f, b, &epoch);
     checked = zr_checking() && f->context && is_known(f);
     if (unlikely(!zr_block_shift(b, word, cache || checked ? ZR_BLOCK_CACHED : ZR_BLOCK_FREEING)))
         return free_unknown(op, f); /* another thread has freed it first */
@@ -347,7 +374,7 @@ ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f) {
         return ZE_RESULT_SUCCESS;
     if (cache && !checked) {
         if (likely(!(zr_block_flags(b) & (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)))) {
-            keep(op, b);
+            keep(op, f, b, epoch);
             return ZE_RESULT_SUCCESS;
         }
         /* It was exported since we looked. */
@@ -408,16 +435,17 @@ void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t cont
     }
     zr_block_each(free_with_context, &l);
     zr_residency_forget(context);
+    zr_pending_drain(ZR_ACCOUNTS, context);
     zr_cache_trim(ZR_ACCOUNTS, context);
     zr_cache_await(CONTEXT_MS);
     zr_cache_try_again(context, NULL); /* what the driver has refused */
 }
 
 /* Its memory went with its context, whose handle is no use any more. */
-static bool went_with_context(struct zr_block *b) {
+static enum zr_released went_with_context(struct zr_block *b) {
     zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
     zr_registry_released(b);
-    return true;
+    return ZR_RELEASED;
 }
 
 void zr_policy_context_destroyed(ze_context_handle_t context) {

@@ -7,7 +7,8 @@ enum { MOST_TRIES = 16, OTHERS_MS = 50 };
 
 uint64_t zr_policy_trim(unsigned number) {
     unsigned account = number == ZR_UNKNOWN_DEVICE ? (unsigned)ZR_ACCOUNTS : number;
-    uint64_t bytes = zr_cache_trim(account, NULL) + zr_pools_trim(account);
+    uint64_t bytes =
+        zr_pending_drain(account, NULL) + zr_cache_trim(account, NULL) + zr_pools_trim(account);
 
     if (zr_checking())
         bytes += zr_check_drain(NULL);

@@ -3,6 +3,7 @@
  * zeMemAllocDevice on the runtime's own handles, and the residency that the runtime would request.
  */
 #include "sycl/sycl.h"
+#include "work/work.h"
 
 #include <stdlib.h>
 
@@ -123,6 +124,11 @@ static bool is_reused(size_t size) {
            (zr_config.reuse == ZR_REUSE_ALWAYS || size <= zr_route_reuses_up_to());
 }
 
+/* What the runtime would give back is reused once no command can use it any more. */
+static bool may_be_proven(void) {
+    return zr_config.cache && zr_config.reuse == ZR_REUSE_PROVEN && zr_work_is_sure();
+}
+
 /* If a device refuses, the block is freed, as the runtime does. */
 static ze_result_t make_resident(struct zr_op *op, const struct zr_watch *w, void *p, size_t size) {
     ze_result_t result = ZE_RESULT_SUCCESS;
@@ -148,7 +154,7 @@ static ze_result_t allocate(struct zr_op *op, const struct zr_practice *practice
                          .alignment = alignment,
                          .residents = practice->residents,
                          .flags = ZR_BLOCK_SYCL,
-                         .reusable = is_reused(size),
+                         .reusable = is_reused(size) || may_be_proven(),
                          .out = out};
     struct zr_block *b;
     ze_result_t result;

@@ -14,6 +14,7 @@
  * left alone.
  */
 #include "sycl/sycl.h"
+#include "work/work.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ enum {
     UMF_INVALID_ARGUMENT = 3,
     UMF_NOT_SUPPORTED = 5,
     PAGE = 64 << 10,
+    LEAVING_MS = 5000, /* waited at most for blocks of a pool that other threads are freeing */
     OPS_0_11 = 0 << 16 | 11,
     OPS_1_0 = 1 << 16 | 0,
     OPS_1_1 = 1 << 16 | 1
@@ -55,6 +57,8 @@ struct pool {
     uint32_t hook;                    /* at which the provider's calls are seen */
     unsigned number;                  /* of the device */
     const struct zr_library *library; /* whose calls these are: UMF's */
+    void *context;                    /* atomic: of its blocks */
+    uint64_t residents;               /* atomic: of the block that was freed last */
 };
 
 static struct { /* what we call of UMF: set once, under the lock; codes are umf_result_t */
@@ -117,7 +121,9 @@ static int provider_free(const struct pool *p, struct zr_block *b) {
     struct zr_op op __attribute__((cleanup(zr_op_end)));
 
     enter(&op, p, ZR_E_pool_free);
-    return umf.free(p->provider, (void *)b->base, b->size);
+    /* What the provider was asked for: a block of the cache serves smaller sizes too, and check adds a red zone. */
+    return umf.free(p->provider, (void *)b->base,
+                    zr_config.check == ZR_CHECK_NONE ? b->held : b->size);
 }
 
 static struct zr_block *backing_alloc(void *arg, size_t size, int *code) {
@@ -141,7 +147,9 @@ static void make_one(const struct pool *p, struct zr_practice *out) {
 
 /* Leaves absurd sizes to the provider, which refuses them: rounding them up must not overflow. */
 static size_t pools_up_to(size_t reuses_up_to) {
-    return !zr_config.cache ? 0 : zr_config.reuse == ZR_REUSE_RUNTIME ? reuses_up_to : SIZE_MAX / 4;
+    if (!zr_config.cache)
+        return 0;
+    return zr_config.reuse == ZR_REUSE_ALWAYS ? SIZE_MAX / 4 : reuses_up_to;
 }
 
 /* Allocates and frees one block. Returns false if it is not device memory, or our hooks did not see
@@ -161,6 +169,76 @@ static bool begin(struct pool *p, void *provider, size_t reuses_up_to) {
     if (p->pool)
         zr_pool_set_limits(p->pool, zr_cache_share(p->number), zr_cache_idle());
     return p->pool != NULL;
+}
+
+/*
+ * Blocks that are too large for the runtime's own pool. Under reuse:proven they stay in the cache of whole blocks, each
+ * pool's apart from the others': they are filed under the pool instead of their context.
+ */
+static bool keeps_direct(void) {
+    return zr_config.cache && zr_config.reuse == ZR_REUSE_PROVEN && zr_work_is_sure();
+}
+
+static uint32_t
+    peer_changes; /* atomic: blocks from before the last one are resident on other cards */
+
+void zr_pool_peers_changed(void) {
+    __atomic_fetch_add(&peer_changes, 1, __ATOMIC_RELEASE);
+}
+
+static struct zr_block *direct_from_cache(struct pool *p, size_t size) {
+    struct zr_key key = {.context = p,
+                         .account = (uint16_t)p->number,
+                         .kind = ZR_KIND_DEVICE,
+                         .extra = __atomic_load_n(&peer_changes, __ATOMIC_ACQUIRE),
+                         .residents = __atomic_load_n(&p->residents, __ATOMIC_RELAXED)};
+    struct zr_block *b;
+
+    zr_pending_settle();
+    b = zr_cache_get(&key, zr_cache_round(size), size);
+    if (!b)
+        return NULL;
+    __atomic_store_n(&b->key.context, __atomic_load_n(&p->context, __ATOMIC_RELAXED),
+                     __ATOMIC_RELAXED);
+    return b;
+}
+
+static bool direct_to_cache(struct pool *p, struct zr_block *b, const void *caller) {
+    const struct zr_free unproven = {.ext = false};
+    struct zr_key key = {.context = p,
+                         .account = (uint16_t)p->number,
+                         .kind = ZR_KIND_DEVICE,
+                         .extra = b->key.extra};
+    uint64_t word = zr_block_word(b);
+    size_t size = b->size;
+
+    if (!keeps_direct() || zr_block_flags(b) & (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED) ||
+        !zr_policy_caches(p->number, b->held) || zr_word_state(word) != ZR_BLOCK_LIVE ||
+        !zr_block_shift(b, word, ZR_BLOCK_CACHED))
+        return false;
+    if (unlikely(zr_block_flags(b) &
+                 (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED))) { /* exported since we looked */
+        __atomic_store_n(&b->word, word, __ATOMIC_RELEASE);
+        return false;
+    }
+    __atomic_store_n(&p->context, b->key.context, __ATOMIC_RELAXED);
+    key.residents = __atomic_load_n(&b->residents, __ATOMIC_RELAXED);
+    __atomic_store_n(&p->residents, key.residents, __ATOMIC_RELAXED);
+    zr_block_set_key(b, &key);
+    __atomic_store_n(&b->freed_by, caller, __ATOMIC_RELAXED);
+    zr_unbook(ZR_KIND_DEVICE, p->number, size);
+    zr_count(ZR_F_CACHE_RETURNED, 1);
+    zr_pending_keep(b, &unproven, zr_work_freed());
+    return true;
+}
+
+/* The provider's free reaches our hooks, which give the block to the driver. */
+static enum zr_released release_direct(struct zr_block *b) {
+    struct pool *p = (struct pool *)b->owner;
+
+    __atomic_store_n(&b->key.context, __atomic_load_n(&p->context, __ATOMIC_RELAXED),
+                     __ATOMIC_RELAXED);
+    return provider_free(p, b) == 0 ? ZR_RELEASED_WHOLE : ZR_RELEASE_REFUSED;
 }
 
 static bool free_direct(struct pool *p, struct zr_block *b) {
@@ -196,17 +274,41 @@ static void end(struct pool *p) {
     zr_pool_counts(p->pool, &counts);
     for (; counts.live > 0; counts.live--, counts.live_bytes = 0)
         zr_unbook(ZR_KIND_DEVICE, p->number, counts.live_bytes);
+    zr_pending_drain(ZR_ACCOUNTS, p);
+    zr_cache_trim(ZR_ACCOUNTS, p);
+    zr_cache_await(LEAVING_MS);
     zr_block_each(leave, p);
     zr_pool_delete(p->pool);
 }
 
-static int direct(struct pool *p, size_t *size, size_t alignment, void **out) {
-    int code = 0;
-    struct zr_block *b = provider_alloc(p, *size, alignment, &code);
+static struct zr_block *direct_from_provider(struct pool *p, size_t size, size_t alignment,
+                                             int *code) {
+    uint32_t changes = __atomic_load_n(&peer_changes, __ATOMIC_ACQUIRE);
+    size_t rounded = keeps_direct() && alignment <= PAGE ? zr_cache_round(size) : size;
+    struct zr_block *b = provider_alloc(p, rounded, alignment, code);
 
+    if (!b && rounded != size)
+        b = provider_alloc(p, size, alignment, code);
+    if (!b)
+        return NULL;
+    zr_block_mark(b, ZR_BLOCK_DIRECT);
+    b->key.extra = changes;
+    return b;
+}
+
+static int direct(struct pool *p, size_t *size, size_t alignment, void **out, bool *asked) {
+    struct zr_block *b = NULL;
+    int code = 0;
+
+    *asked = false;
+    if (keeps_direct() && alignment <= PAGE)
+        b = direct_from_cache(p, *size);
+    if (!b) {
+        *asked = true;
+        b = direct_from_provider(p, *size, alignment, &code);
+    }
     if (!b)
         return code ? code : ZR_NO_MEMORY;
-    zr_block_mark(b, ZR_BLOCK_DIRECT);
     b->owner = p;
     *size = b->size;
     *out = (void *)b->base;
@@ -221,7 +323,7 @@ static int serve(struct pool *p, size_t size, size_t alignment, void **out) {
     if (likely(size <= pools_up_to(p->goes_up_to) && alignment <= PAGE))
         code = zr_pool_malloc(p->pool, size, alignment, out, &asked);
     if (unlikely(code == ZR_NO_MEMORY)) /* not for the pool, or no memory for its books */
-        code = direct(p, &size, alignment, out);
+        code = direct(p, &size, alignment, out, &asked);
     if (unlikely(code != 0))
         return code;
     zr_count(asked ? ZR_F_CACHE_MISSES : ZR_F_CACHE_HITS, 1);
@@ -255,7 +357,7 @@ static bool take_back(struct pool *p, void *ptr, const void *caller) {
     freed = zr_pool_free(p->pool, ptr, &size);
     b = freed == ZR_FREED_UNKNOWN ? direct_block(p, ptr) : NULL;
     if (b)
-        return free_direct(p, b);
+        return direct_to_cache(p, b, caller) || free_direct(p, b);
     if (likely(freed == ZR_FREED))
         zr_unbook(ZR_KIND_DEVICE, p->number, size);
     else
@@ -270,6 +372,7 @@ static int initialize(void *provider, const void *params, void **out) {
 
     (void)params;
     zr_fork_check();
+    zr_policy_release_direct = release_direct;
     if (p && begin(p, provider, zr_thread.sycl.limit)) {
         p->library = zr_library_find_now(__builtin_return_address(0));
         zr_route_pool_taken();

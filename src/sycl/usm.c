@@ -124,6 +124,7 @@ static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const s
         if (!real)                                                                                 \
             return;                                                                                \
         ((void (*)(void *, const void *))real)(device, peer);                                      \
+        zr_pool_peers_changed();                                                                   \
         if (runtime && runtime->ours)                                                              \
             zr_practice_renew(caller);                                                             \
     }

@@ -42,7 +42,8 @@ ze_result_t zr_on_zeMemFree(struct zr_arrival from, ze_context_handle_t context,
     if (unlikely(watched))
         watched->watcher->frees(watched->watch, ptr, NULL, false);
     ZR_ENTER_OR_RETURN(zeMemFree, (context, ptr));
-    return zr_policy_free(&op, &(struct zr_free){.context = context, .ptr = ptr, .reusable = true});
+    return zr_policy_free(
+        &op, &(struct zr_free){.context = context, .ptr = ptr, .reusable = zr_policy_vouches(&op)});
 }
 
 ze_result_t zr_on_zeMemFreeExt(struct zr_arrival from, ze_context_handle_t context,
@@ -51,8 +52,11 @@ ze_result_t zr_on_zeMemFreeExt(struct zr_arrival from, ze_context_handle_t conte
     if (unlikely(watched))
         watched->watcher->frees(watched->watch, ptr, desc, true);
     ZR_ENTER_OR_RETURN(zeMemFreeExt, (context, desc, ptr));
-    return zr_policy_free(
-        &op, &(struct zr_free){.context = context, .ptr = ptr, .desc = desc, .ext = true});
+    return zr_policy_free(&op, &(struct zr_free){.context = context,
+                                                 .ptr = ptr,
+                                                 .desc = desc,
+                                                 .ext = true,
+                                                 .reusable = zr_policy_vouches(&op)});
 }
 
 ze_result_t zr_on_zeMemAllocHost(struct zr_arrival from, ze_context_handle_t context,

@@ -1,13 +1,16 @@
 /* Objects that take memory without an allocation call: registered by handle, with their size where
  * it is known. */
 #include "policy/policy.h"
+#include "work/work.h"
 
 static ze_result_t made(struct zr_op *op, enum zr_kind kind, ze_context_handle_t context,
-                        ze_device_handle_t device, const void *handle, uint64_t bytes) {
+                        ze_device_handle_t device, const void *desc, const void *handle,
+                        uint64_t bytes) {
     unsigned number = device ? zr_device_number(op, device) : 0;
 
     if (kind == ZR_KIND_LIST || kind == ZR_KIND_QUEUE)
         zr_remap_at_work(number);
+    zr_submit_made(op, device, desc, handle);
     zr_object_add(op, kind, number, context, handle, bytes);
     return ZE_RESULT_SUCCESS;
 }
@@ -26,13 +29,16 @@ static uint64_t image_bytes(struct zr_op *op, ze_image_handle_t image) {
         ZR_ENTER_OR_RETURN(name, arguments);                                                       \
         ze_result_t result = ZR_DOWN(&op, name, 0, arguments);                                     \
         return result == ZE_RESULT_SUCCESS                                                         \
-                   ? made(&op, ZR_KIND_##kind, context, device, *out, bytes)                       \
+                   ? made(&op, ZR_KIND_##kind, context, device, desc, *out, bytes)                 \
                    : result;                                                                       \
     }
 #define ZR_GONE(name, table, index, minor, parameters, arguments)                                  \
     ze_result_t zr_on_##name ZR_ARRIVES(parameters) {                                              \
         ZR_ENTER_OR_RETURN(name, arguments);                                                       \
         struct zr_object *o = zr_object_take(object);                                              \
-        return zr_object_left(o, ZR_DOWN(&op, name, o ? o->bytes : 0, arguments));                 \
+        struct zr_submission last = zr_work_runner_going(object);                                  \
+        ze_result_t result = ZR_DOWN(&op, name, o ? o->bytes : 0, arguments);                      \
+        zr_work_runner_gone(object, &last, result == ZE_RESULT_SUCCESS);                           \
+        return zr_object_left(o, result);                                                          \
     }
 #include "base/entries.def"

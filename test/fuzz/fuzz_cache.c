@@ -29,10 +29,10 @@ static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size
     return b;
 }
 
-static bool driver_free(struct zr_block *b) {
+static enum zr_released driver_free(struct zr_block *b) {
     must(zr_word_state(zr_block_word(b)) >= ZR_BLOCK_LEAVING);
     out -= b->held;
-    return true;
+    return ZR_RELEASED;
 }
 
 static struct zr_block *segment_alloc(void *arg, size_t size, int *code) {

@@ -82,7 +82,7 @@ static const struct promise promises[] = {
       {"passed_through.kind", 2}}},
     {"a refused free leaves the block",
      "refused_and_held",
-     CONF "cache:on,inject:zeMemFree@1=" IN_USE "+zeMemFreeExt@1=" IN_USE,
+     CONF "cache:on,reuse:runtime,inject:zeMemFree@1=" IN_USE "+zeMemFreeExt@1=" IN_USE,
      SIM,
      {{"allocated_bytes.all.current", 16 << 20},
       {"reserved_bytes.all.current", 16 << 20},

@@ -13,7 +13,7 @@ static const struct promise promises[] = {
     {NULL, "questions_are_answered_for_the_asked_size", CONF, SIM, {{"cache.hits", 2}}},
     {NULL,
      "a_free_that_waits_goes_to_the_driver",
-     CONF,
+     CONF ",reuse:runtime",
      SIM,
      {{"free.policy.blocking", 1}, {"free.policy.defer", 1}, {"driver.free_calls", 2}}},
     {NULL, "a_block_in_use_is_not_handed_out", CONF, SIM, {{0}}},

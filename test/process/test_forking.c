@@ -28,7 +28,7 @@ START_TEST(a_loader_that_is_asked_meanwhile_is_hooked) {
 END_TEST
 
 START_TEST(what_an_adapter_frees_meanwhile_is_not_reused) {
-    struct child *c = forking("adapter", "ZEROUTE_CONF=stats:on", build_path("test/process/libadapter.so"), NULL);
+    struct child *c = forking("adapter", "ZEROUTE_CONF=reuse:runtime", build_path("test/process/libadapter.so"), NULL);
 
     child_ok(c);
     counts(c, "cache.hits", 0);

@@ -66,7 +66,7 @@ START_TEST(guard_off_leaves_null_to_adapters_too) {
 END_TEST
 
 START_TEST(a_loader_that_has_the_function_is_not_stood_in_front_of) {
-    struct child *c = gap(NEW, ADAPTER, "new", "guarded", "ZEROUTE_CONF=guard:on");
+    struct child *c = gap(NEW, ADAPTER, "new", "guarded", "ZEROUTE_CONF=guard:on,reuse:runtime");
 
     child_ok(c);
     ck_assert_msg(strstr(c->out, "zeroute:") == NULL, "%s", c->out);

@@ -33,7 +33,7 @@ static uint64_t value(const struct child *c, const char *name) {
 /* PROMISE(test, more settings, program, its part): the promise holds, and no book has gone below zero. */
 #define PROMISES(X)                                                                                                    \
     X(a_freed_block_is_handed_out_again, LASTING, keep, reuse)                                                         \
-    X(a_free_with_a_policy_goes_to_the_driver, LASTING, keep, policies)                                                \
+    X(a_free_with_a_policy_goes_to_the_driver, LASTING ",reuse:runtime", keep, policies)                               \
     X(a_block_with_an_ipc_handle_is_really_freed, LASTING, keep, exported)                                             \
     X(a_block_whose_descriptor_was_taken_is_really_freed, LASTING, keep, exported_by_descriptor)                       \
     X(a_part_of_the_memory_is_kept, LASTING ",cache_limit:50%", keep, half_kept)                                       \
@@ -55,7 +55,7 @@ static uint64_t value(const struct child *c, const char *name) {
     X(host_memory_is_kept_on_request, LASTING ",cache_host:on", keep, host)                                            \
     X(host_memory_is_kept_for_the_same_flags, LASTING ",cache_host:on", keep, host_flags)                              \
     X(memory_of_the_callers_own_is_never_kept, LASTING ",cache_host:on", keep, host_of_the_caller)                     \
-    X(what_a_sycl_runtime_frees_may_be_in_use, LASTING ",cache_host:on", keep, adapter)                                \
+    X(what_a_sycl_runtime_frees_may_be_in_use, LASTING ",cache_host:on,reuse:runtime", keep, adapter)                  \
     X(a_program_that_vouches_has_it_kept, LASTING ",cache_host:on,reuse:always", keep, adapter_vouched)                \
     X(a_request_that_differs_in_one_property_gets_another_block, LASTING, keep_keys, another_key)                      \
     X(no_alignment_is_taken_for_another, LASTING, keep_keys, no_alignment)                                             \

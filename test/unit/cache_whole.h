@@ -56,7 +56,7 @@ static inline struct zr_block *driver_alloc(const struct zr_key *key, size_t siz
     return b;
 }
 
-static inline bool driver_free(struct zr_block *b) {
+static inline enum zr_released driver_free(struct zr_block *b) {
     uint64_t word = 0;
     const struct zr_block *known = zr_map_look((void *)b->base, &word);
 
@@ -65,7 +65,7 @@ static inline bool driver_free(struct zr_block *b) {
     __atomic_fetch_add(&driver.frees, 1, __ATOMIC_RELAXED);
     __atomic_fetch_sub(&driver.held, b->held, __ATOMIC_RELAXED);
     __atomic_store_n(&driver.last_context, b->key.context, __ATOMIC_RELAXED);
-    return true;
+    return ZR_RELEASED;
 }
 
 static inline struct zr_block *segment_alloc(void *arg, size_t size, int *code) {

@@ -79,7 +79,7 @@ static size_t find(uintptr_t base) {
     return HELD;
 }
 
-static bool take_back(struct zr_block *b) {
+static enum zr_released take_back(struct zr_block *b) {
     size_t i = find(b->base);
 
     HOLDS(i < HELD);
@@ -88,7 +88,7 @@ static bool take_back(struct zr_block *b) {
     HOLDS(zr_word_state(zr_block_word(b)) >= ZR_BLOCK_LEAVING);
     driver.held -= b->held;
     driver.block[i] = driver.block[--driver.count];
-    return true;
+    return ZR_RELEASED;
 }
 
 static struct zr_block *segment_alloc(void *arg, size_t size, int *code) {

@@ -143,14 +143,14 @@ END_TEST
 /* --- a release that takes its time ------------------------------------------------------------------------------- */
 static int slow_entered, slow_done;
 
-static bool slow_release(struct zr_block *b) {
+static enum zr_released slow_release(struct zr_block *b) {
     struct timespec t = {0, 50000000};
 
     __atomic_store_n(&slow_entered, 1, __ATOMIC_RELEASE);
     nanosleep(&t, NULL);
     driver_free(b);
     __atomic_store_n(&slow_done, 1, __ATOMIC_RELEASE);
-    return true;
+    return ZR_RELEASED;
 }
 
 static void *trim_all(void *arg) {

@@ -34,10 +34,10 @@ static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size
     return b;
 }
 
-static bool driver_free(struct zr_block *b) {
+static enum zr_released driver_free(struct zr_block *b) {
     driver.held -= b->held;
     driver.calls++;
-    return true;
+    return ZR_RELEASED;
 }
 
 static struct zr_block *segment_alloc(void *key, size_t size, int *code) {

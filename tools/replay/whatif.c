@@ -72,9 +72,9 @@ static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size
     return b;
 }
 
-static bool release(struct zr_block *b) {
+static enum zr_released release(struct zr_block *b) {
     change(b->key.account, -(int64_t)b->held, true);
-    return true;
+    return ZR_RELEASED;
 }
 
 static struct zr_block *segment_alloc(void *key, size_t size, int *code) {

@@ -1,0 +1,308 @@
+/*
+ * What gives a device work, and what waits for it: each call is passed on as it is, and src/work/ is told before and
+ * after it. `below` is the function that the hook stands in front of.
+ */
+#include "policy/policy.h"
+#include "work/work.h"
+
+enum {
+    QUEUE_IN_ORDER = 1 << 1,
+    LIST_IN_ORDER = 1 << 3,
+    POOL_IPC = 1 << 1,
+    POOL_COUNTER_BASED = 0x20014
+};
+
+/* Work of our own is not the program's. */
+static bool is_own_work(void) {
+    const struct zr_op *above = zr_op_innermost();
+
+    return zr_exiting() || (above && !above->admits && !above->watch);
+}
+
+/* --- submissions -------------------------------------------------------------------------------------------------- */
+
+struct task {
+    struct zr_submission submission;
+    const void *signals; /* an event, a fence, or NULL */
+};
+
+static struct task task_begin(const void *list, const void *event) {
+    struct task t = {.signals = NULL};
+    struct zr_runner *runner;
+    bool later;
+
+    if (is_own_work())
+        return t;
+    zr_fork_check();
+    runner = zr_work_runner(list, &later);
+    if (likely(runner)) {
+        t.submission = zr_work_begin(runner);
+        t.signals = event;
+        if (event)
+            zr_work_signals_begin(event);
+    } else if (later && event) {
+        zr_work_signal_unknown(event, true); /* each execution of the list signals it */
+    } else if (!later && list) {
+        zr_work_lost("a command list or queue is used that was created past zeroute");
+    }
+    return t;
+}
+
+static void task_end(const struct task *t, ze_result_t result) {
+    zr_work_end(&t->submission);
+    if (t->signals)
+        zr_work_signals_end(t->signals, &t->submission, result == ZE_RESULT_SUCCESS);
+    if (t->submission.runner && result == ZE_RESULT_SUCCESS &&
+        zr_runner_is_synchronous(t->submission.runner))
+        zr_work_prove_one(t->submission.runner, t->submission.number);
+}
+
+#define ZR_WORK(...)
+#define ZR_SUBMITS(name, table, index, minor, parameters, arguments, event)                        \
+    ze_result_t zr_does_##name ZR_ABOVE_FUNCTION(parameters) {                                     \
+        struct task t = task_begin(list, event);                                                   \
+        ze_result_t result = ((zr_work_fn_##name)below)arguments;                                  \
+        task_end(&t, result);                                                                      \
+        return result;                                                                             \
+    }
+#define ZR_UNKNOWN_WORK(name, table, index, minor, parameters, arguments)                          \
+    ze_result_t zr_does_##name ZR_ABOVE_FUNCTION(parameters) {                                     \
+        if (!is_own_work())                                                                        \
+            zr_work_lost(#name " was called, and the end of what it starts cannot be followed");   \
+        return ((zr_work_fn_##name)below)arguments;                                                \
+    }
+#include "base/work.def"
+
+/* A fence counts for its own execution. */
+ze_result_t zr_does_zeCommandQueueExecuteCommandLists(zr_function below,
+                                                      ze_command_queue_handle_t queue,
+                                                      uint32_t count,
+                                                      ze_command_list_handle_t *lists,
+                                                      ze_fence_handle_t fence) {
+    struct task t = task_begin(queue, fence);
+    ze_result_t result =
+        ((zr_work_fn_zeCommandQueueExecuteCommandLists)below)(queue, count, lists, fence);
+
+    task_end(&t, result);
+    return result;
+}
+
+ze_result_t zr_does_zeCommandListAppendEventReset(zr_function below, ze_command_list_handle_t list,
+                                                  ze_event_handle_t event) {
+    struct task t = task_begin(list, NULL);
+    ze_result_t result;
+
+    zr_work_signal_unknown(event, false);
+    result = ((zr_work_fn_zeCommandListAppendEventReset)below)(list, event);
+    task_end(&t, result);
+    return result;
+}
+
+/* --- waits -------------------------------------------------------------------------------------------------------- */
+
+static ze_result_t all_done(struct zr_runner *runner, uint64_t number, ze_result_t result) {
+    if (runner && result == ZE_RESULT_SUCCESS)
+        zr_work_prove(runner, number);
+    return result;
+}
+
+ze_result_t zr_does_zeCommandListHostSynchronize(zr_function below, ze_command_list_handle_t list,
+                                                 uint64_t timeout) {
+    bool later;
+    struct zr_runner *runner = zr_work_runner(list, &later);
+    uint64_t number = runner ? zr_work_waited(runner) : 0;
+
+    return all_done(runner, number,
+                    ((zr_work_fn_zeCommandListHostSynchronize)below)(list, timeout));
+}
+
+ze_result_t zr_does_zeCommandQueueSynchronize(zr_function below, ze_command_queue_handle_t queue,
+                                              uint64_t timeout) {
+    bool later;
+    struct zr_runner *runner = zr_work_runner(queue, &later);
+    uint64_t number = runner ? zr_work_waited(runner) : 0;
+
+    return all_done(runner, number, ((zr_work_fn_zeCommandQueueSynchronize)below)(queue, timeout));
+}
+
+enum { RUNNERS_MOST = 256 };
+struct of_device {
+    unsigned count;
+    struct {
+        struct zr_runner *runner;
+        uint64_t number;
+    } at[RUNNERS_MOST];
+};
+
+static void note_runner(struct zr_runner *runner, void *arg) {
+    struct of_device *all = arg;
+
+    if (all->count == RUNNERS_MOST)
+        return;
+    all->at[all->count].runner = runner;
+    all->at[all->count++].number = zr_work_waited(runner);
+}
+
+/* A sub-device says nothing of the whole card. */
+ze_result_t zr_does_zeDeviceSynchronize(zr_function below, ze_device_handle_t device) {
+    struct of_device all = {.count = 0};
+    unsigned number = zr_device_known(device);
+    ze_result_t result;
+
+    if (number != ZR_UNKNOWN_DEVICE && !zr_device_is_part(device))
+        zr_work_each(number, note_runner, &all);
+    result = ((zr_work_fn_zeDeviceSynchronize)below)(device);
+    for (unsigned i = 0; i < all.count && result == ZE_RESULT_SUCCESS; i++)
+        zr_work_prove(all.at[i].runner, all.at[i].number);
+    return result;
+}
+
+static ze_result_t signal_done(const struct zr_awaited *awaited, ze_result_t result) {
+    if (result == ZE_RESULT_SUCCESS)
+        zr_work_awaited(awaited);
+    return result;
+}
+
+#define AWAITS(name, type, object, parameters, arguments)                                          \
+    ze_result_t zr_does_##name parameters {                                                        \
+        struct zr_awaited awaited = zr_work_await(object);                                         \
+        return signal_done(&awaited, ((zr_work_fn_##name)below)arguments);                         \
+    }
+AWAITS(zeFenceHostSynchronize, fence, fence,
+       (zr_function below, ze_fence_handle_t fence, uint64_t timeout), (fence, timeout))
+AWAITS(zeFenceQueryStatus, fence, fence, (zr_function below, ze_fence_handle_t fence), (fence))
+AWAITS(zeEventHostSynchronize, event, event,
+       (zr_function below, ze_event_handle_t event, uint64_t timeout), (event, timeout))
+AWAITS(zeEventQueryStatus, event, event, (zr_function below, ze_event_handle_t event), (event))
+
+/* --- what is created, changed and destroyed ----------------------------------------------------------------------- */
+
+static void list_made(const ze_command_list_desc_t *desc, unsigned number, const void *list) {
+    zr_work_list_made(list, number, false, desc->flags & LIST_IN_ORDER, false);
+}
+
+static void immediate_list_made(const ze_command_queue_desc_t *desc, unsigned number,
+                                const void *list) {
+    zr_work_list_made(list, number, true, desc->flags & QUEUE_IN_ORDER,
+                      desc->mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS);
+}
+
+static void queue_made(const ze_command_queue_desc_t *desc, unsigned number, const void *queue) {
+    zr_work_queue_made(queue, number, desc->mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS);
+}
+
+static void pool_made(const ze_event_pool_desc_t *desc, const void *pool) {
+    zr_work_pool_made(pool, desc->flags & POOL_IPC, zr_chained(desc, POOL_COUNTER_BASED) != NULL);
+}
+
+void zr_submit_made(struct zr_op *op, ze_device_handle_t device, const void *desc,
+                    const void *object) {
+    if (!desc || !zr_work_is_watched())
+        return;
+    switch (op->entry) {
+    case ZR_E_zeCommandListCreate:
+        list_made(desc, zr_device_number(op, device), object);
+        break;
+    case ZR_E_zeCommandListCreateImmediate:
+        immediate_list_made(desc, zr_device_number(op, device), object);
+        break;
+    case ZR_E_zeCommandQueueCreate:
+        queue_made(desc, zr_device_number(op, device), object);
+        break;
+    case ZR_E_zeEventPoolCreate:
+        pool_made(desc, object);
+        break;
+    default:
+        break;
+    }
+}
+
+ze_result_t zr_does_zeCommandListReset(zr_function below, ze_command_list_handle_t list) {
+    return ((zr_work_fn_zeCommandListReset)below)(list);
+}
+
+ze_result_t zr_does_zeCommandListCreateCloneExp(zr_function below, ze_command_list_handle_t list,
+                                                ze_command_list_handle_t *out) {
+    ze_result_t result = ((zr_work_fn_zeCommandListCreateCloneExp)below)(list, out);
+
+    if (result == ZE_RESULT_SUCCESS)
+        zr_work_list_made(*out, ZR_UNKNOWN_DEVICE, false, false, false);
+    return result;
+}
+
+ze_result_t zr_does_zeFenceCreate(zr_function below, ze_command_queue_handle_t queue,
+                                  const ze_fence_desc_t *desc, ze_fence_handle_t *out) {
+    ze_result_t result = ((zr_work_fn_zeFenceCreate)below)(queue, desc, out);
+
+    if (result == ZE_RESULT_SUCCESS)
+        zr_work_fence_made(*out, desc && desc->flags & ZE_FENCE_FLAG_SIGNALED);
+    return result;
+}
+
+ze_result_t zr_does_zeFenceDestroy(zr_function below, ze_fence_handle_t fence) {
+    zr_work_fence_gone(fence);
+    return ((zr_work_fn_zeFenceDestroy)below)(fence);
+}
+
+ze_result_t zr_does_zeFenceReset(zr_function below, ze_fence_handle_t fence) {
+    ze_result_t result = ((zr_work_fn_zeFenceReset)below)(fence);
+
+    if (result == ZE_RESULT_SUCCESS)
+        zr_work_signal_reset(fence);
+    return result;
+}
+
+ze_result_t zr_does_zeEventCreate(zr_function below, ze_event_pool_handle_t pool,
+                                  const ze_event_desc_t *desc, ze_event_handle_t *out) {
+    ze_result_t result = ((zr_work_fn_zeEventCreate)below)(pool, desc, out);
+
+    if (result == ZE_RESULT_SUCCESS)
+        zr_work_event_made(*out, pool, false);
+    return result;
+}
+
+/* Counters that other processes or the program's own memory advance prove nothing. */
+ze_result_t zr_does_zeEventCounterBasedCreate(zr_function below, ze_context_handle_t context,
+                                              ze_device_handle_t device, void *desc,
+                                              ze_event_handle_t *out) {
+    enum { SHARED = 1 << 3 | 1 << 6 };
+    const struct zr_ze_flags *d = desc;
+    ze_result_t result = ((zr_work_fn_zeEventCounterBasedCreate)below)(context, device, desc, out);
+
+    if (result == ZE_RESULT_SUCCESS) {
+        zr_work_event_made(*out, NULL, true);
+        if (d && (d->next || d->flags & SHARED))
+            zr_work_signal_unknown(*out, true);
+    }
+    return result;
+}
+
+ze_result_t zr_does_zexCounterBasedEventCreate2(zr_function below, ze_context_handle_t context,
+                                                ze_device_handle_t device, void *desc,
+                                                ze_event_handle_t *out) {
+    return zr_does_zeEventCounterBasedCreate(below, context, device, desc, out);
+}
+
+ze_result_t zr_does_zeEventDestroy(zr_function below, ze_event_handle_t event) {
+    zr_work_event_gone(event);
+    return ((zr_work_fn_zeEventDestroy)below)(event);
+}
+
+ze_result_t zr_does_zeEventHostSignal(zr_function below, ze_event_handle_t event) {
+    zr_work_signal_unknown(event, false);
+    return ((zr_work_fn_zeEventHostSignal)below)(event);
+}
+
+ze_result_t zr_does_zeEventHostReset(zr_function below, ze_event_handle_t event) {
+    ze_result_t result = ((zr_work_fn_zeEventHostReset)below)(event);
+
+    if (result == ZE_RESULT_SUCCESS)
+        zr_work_signal_reset(event);
+    return result;
+}
+
+ze_result_t zr_does_zeEventPoolGetIpcHandle(zr_function below, ze_event_pool_handle_t pool,
+                                            void *out) {
+    zr_work_pool_shared(pool);
+    return ((zr_work_fn_zeEventPoolGetIpcHandle)below)(pool, out);
+}

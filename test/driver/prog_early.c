@@ -1,0 +1,368 @@
+/*
+ * Is a block that was freed while a command may use it ever handed out too early? Each case gives a device work that
+ * waits for a gate, frees a block of it by a free that vouches for nothing, and asks for the same size again: before
+ * anything is proven, after something that proves nothing, and after the proof. Prints a line for each case: its name,
+ * and for each of the three whether the block came back ("back") or another one ("other"; "-": not asked).
+ *
+ *   early [CASE...]
+ */
+#include "ze_test.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#define FOREVER (20 * SECOND)
+
+static ze_event_pool_handle_t pool;
+static ze_event_handle_t gate;
+static uint32_t next_event;
+static char *source;
+static size_t size = 5 << 20; /* another one for each case, so that no case sees the blocks of others */
+
+/* Blocks of this case that were freed. */
+static void *freed[8];
+static unsigned freed_count;
+
+/* Newer than the headers of Debian 12. */
+static ze_result_t (*wait_for_list)(ze_command_list_handle_t list, uint64_t timeout);
+static ze_result_t (*wait_for_device)(ze_device_handle_t device);
+
+static ze_event_handle_t new_event(void) {
+    ze_event_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC,
+                            .index = next_event++,
+                            .signal = ZE_EVENT_SCOPE_FLAG_HOST,
+                            .wait = ZE_EVENT_SCOPE_FLAG_HOST};
+    ze_event_handle_t event;
+
+    CHECK(zeEventCreate(pool, &desc, &event));
+    return event;
+}
+
+static ze_command_list_handle_t new_async_list(unsigned card, bool in_order) {
+    ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
+                                    .flags = in_order ? 1 << 1 : 0,
+                                    .ordinal = copy_group(card),
+                                    .mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS};
+    ze_command_list_handle_t list;
+
+    CHECK(zeCommandListCreateImmediate(context, cards[card], &desc, &list));
+    return list;
+}
+
+static ze_command_queue_handle_t new_queue(void) {
+    ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
+                                    .ordinal = copy_group(0),
+                                    .mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS};
+    ze_command_queue_handle_t queue;
+
+    CHECK(zeCommandQueueCreate(context, cards[0], &desc, &queue));
+    return queue;
+}
+
+/* A list that copies into the block, after the gate if it is given, and signals the event. */
+static ze_command_list_handle_t closed_list(void *block, ze_event_handle_t after, ze_event_handle_t event) {
+    ze_command_list_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC,
+                                   .commandQueueGroupOrdinal = copy_group(0)};
+    ze_command_list_handle_t list;
+
+    CHECK(zeCommandListCreate(context, cards[0], &desc, &list));
+    CHECK(zeCommandListAppendMemoryCopy(list, block, source, 4096, event, after != NULL, after ? &after : NULL));
+    CHECK(zeCommandListClose(list));
+    return list;
+}
+
+static void copy_after(ze_command_list_handle_t list, void *block, ze_event_handle_t after, ze_event_handle_t event) {
+    CHECK(zeCommandListAppendMemoryCopy(list, block, source, 4096, event, after != NULL, after ? &after : NULL));
+}
+
+/* Vouches for nothing, and does not wait either. */
+static void free_early(void *block) {
+    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
+                                      .freePolicy = ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE};
+
+    CHECK(zeMemFreeExt(context, &desc, block));
+    freed[freed_count++ % 8] = block;
+}
+
+static void print_back(void) {
+    void *now = new_device(0, size);
+    bool back = false;
+
+    for (unsigned i = 0; i < freed_count; i++)
+        back = back || freed[i] == now;
+    printf(" %s", back ? "back" : "other");
+    free_early(now);
+}
+
+struct work {
+    void *block;
+    ze_command_list_handle_t list;
+};
+
+static struct work begin_work(bool in_order, ze_event_handle_t event) {
+    struct work w = {new_device(0, size), new_async_list(0, in_order)};
+
+    copy_after(w.list, w.block, gate, event);
+    free_early(w.block);
+    print_back();
+    return w;
+}
+
+static void end_work(const struct work *w) {
+    CHECK(wait_for_list(w->list, FOREVER));
+    CHECK(zeCommandListDestroy(w->list));
+}
+
+static void open_gate(void) {
+    CHECK(zeEventHostSignal(gate));
+}
+
+/* --- waits that prove --------------------------------------------------------------------------------------------- */
+
+static void by_list(void) {
+    struct work w = begin_work(true, NULL);
+
+    EQUAL(wait_for_list(w.list, 0), ZE_RESULT_NOT_READY);
+    print_back();
+    open_gate();
+    CHECK(wait_for_list(w.list, FOREVER));
+    print_back();
+    end_work(&w);
+}
+
+static void by_event(void) {
+    ze_event_handle_t event = new_event();
+    struct work w = begin_work(true, event);
+
+    EQUAL(zeEventQueryStatus(event), ZE_RESULT_NOT_READY);
+    print_back();
+    open_gate();
+    CHECK(zeEventHostSynchronize(event, FOREVER));
+    print_back();
+    end_work(&w);
+}
+
+/* The event of a later command in order proves what lies before it. */
+static void by_later_event(void) {
+    ze_event_handle_t event = new_event();
+    struct work w = begin_work(true, NULL);
+    void *another = new_device(0, size);
+
+    open_gate();
+    copy_after(w.list, another, NULL, event);
+    printf(" -");
+    CHECK(zeEventHostSynchronize(event, FOREVER));
+    print_back();
+    end_work(&w);
+}
+
+static void by_device(void) {
+    struct work w = begin_work(true, NULL);
+
+    printf(" -");
+    open_gate();
+    CHECK(wait_for_device(cards[0]));
+    print_back();
+    end_work(&w);
+}
+
+static void by_queue(void) {
+    void *block = new_device(0, size);
+    ze_command_queue_handle_t queue = new_queue();
+    ze_command_list_handle_t list = closed_list(block, gate, NULL);
+
+    CHECK(zeCommandQueueExecuteCommandLists(queue, 1, &list, NULL));
+    free_early(block);
+    print_back();
+    EQUAL(zeCommandQueueSynchronize(queue, 0), ZE_RESULT_NOT_READY);
+    print_back();
+    open_gate();
+    CHECK(zeCommandQueueSynchronize(queue, FOREVER));
+    print_back();
+    CHECK(zeCommandListDestroy(list));
+    CHECK(zeCommandQueueDestroy(queue));
+}
+
+static void by_fence(void) {
+    void *block = new_device(0, size);
+    ze_command_queue_handle_t queue = new_queue();
+    ze_command_list_handle_t list = closed_list(block, gate, NULL);
+    ze_fence_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_FENCE_DESC};
+    ze_fence_handle_t fence;
+
+    CHECK(zeFenceCreate(queue, &desc, &fence));
+    CHECK(zeCommandQueueExecuteCommandLists(queue, 1, &list, fence));
+    free_early(block);
+    print_back();
+    EQUAL(zeFenceQueryStatus(fence), ZE_RESULT_NOT_READY);
+    print_back();
+    open_gate();
+    CHECK(zeFenceHostSynchronize(fence, FOREVER));
+    print_back();
+    CHECK(zeFenceDestroy(fence));
+    CHECK(zeCommandListDestroy(list));
+    CHECK(zeCommandQueueDestroy(queue));
+}
+
+/* --- what proves nothing ------------------------------------------------------------------------------------------ */
+
+/* Without an order the event of a later command says nothing of an earlier one. */
+static void out_of_order(void) {
+    ze_event_handle_t event = new_event();
+    struct work w = begin_work(false, NULL);
+    void *another = new_device(0, size);
+
+    copy_after(w.list, another, NULL, event);
+    printf(zeEventHostSynchronize(event, SECOND / 10) == ZE_RESULT_SUCCESS ? "" : " (in order here)");
+    print_back();
+    open_gate();
+    CHECK(wait_for_list(w.list, FOREVER));
+    print_back();
+    end_work(&w);
+}
+
+/* An event that was signalled before and not reset is no proof of the command that signals it next. */
+static void used_event(void) {
+    ze_event_handle_t event = new_event();
+    ze_command_list_handle_t first = new_async_list(0, true);
+    void *another = new_device(0, size);
+    struct work w;
+
+    copy_after(first, another, NULL, event);
+    CHECK(wait_for_list(first, FOREVER));
+    w = begin_work(true, event);
+    (void)zeEventQueryStatus(event);
+    print_back();
+    open_gate();
+    CHECK(wait_for_list(w.list, FOREVER));
+    print_back();
+    end_work(&w);
+    CHECK(zeCommandListDestroy(first));
+}
+
+static void host_signal(void) {
+    ze_event_handle_t event = new_event();
+    struct work w = begin_work(false, event);
+
+    CHECK(zeEventHostSignal(event));
+    CHECK(zeEventHostSynchronize(event, FOREVER));
+    print_back();
+    open_gate();
+    CHECK(wait_for_list(w.list, FOREVER));
+    print_back();
+    end_work(&w);
+}
+
+/* Another list, of another thread or card, still uses the block. */
+struct other {
+    unsigned card;
+    void *block;
+    ze_command_list_handle_t list;
+};
+
+static void *submit(void *arg) {
+    struct other *o = arg;
+
+    o->list = new_async_list(o->card, true);
+    copy_after(o->list, o->block, gate, NULL);
+    return NULL;
+}
+
+static void with_another(unsigned card) {
+    struct other o = {card, new_device(0, size), NULL};
+    ze_command_list_handle_t list = new_async_list(0, true);
+    pthread_t thread;
+
+    EQUAL(pthread_create(&thread, NULL, submit, &o), 0);
+    EQUAL(pthread_join(thread, NULL), 0);
+    copy_after(list, o.block, NULL, NULL);
+    free_early(o.block);
+    print_back();
+    CHECK(wait_for_list(list, FOREVER));
+    print_back();
+    open_gate();
+    CHECK(wait_for_list(o.list, FOREVER));
+    CHECK(wait_for_list(list, FOREVER));
+    print_back();
+    CHECK(zeCommandListDestroy(o.list));
+    CHECK(zeCommandListDestroy(list));
+}
+
+static void other_thread(void) {
+    with_another(0);
+}
+
+static void other_card(void) {
+    with_another(card_count > 1 ? 1 : 0);
+}
+
+/* A fence counts for its own execution, not for what the queue was given afterwards. */
+static void fence_of_another_run(void) {
+    void *block = new_device(0, size);
+    ze_command_queue_handle_t queue = new_queue();
+    ze_command_list_handle_t open = closed_list(block, NULL, NULL), waits = closed_list(block, gate, NULL);
+    ze_fence_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_FENCE_DESC};
+    ze_fence_handle_t fence;
+
+    CHECK(zeFenceCreate(queue, &desc, &fence));
+    CHECK(zeCommandQueueExecuteCommandLists(queue, 1, &open, fence));
+    CHECK(zeCommandQueueExecuteCommandLists(queue, 1, &waits, NULL));
+    free_early(block);
+    print_back();
+    CHECK(zeFenceHostSynchronize(fence, FOREVER));
+    print_back();
+    open_gate();
+    CHECK(zeCommandQueueSynchronize(queue, FOREVER));
+    print_back();
+    CHECK(zeFenceDestroy(fence));
+    CHECK(zeCommandListDestroy(open));
+    CHECK(zeCommandListDestroy(waits));
+    CHECK(zeCommandQueueDestroy(queue));
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {{"list", by_list},
+                 {"event", by_event},
+                 {"later-event", by_later_event},
+                 {"device", by_device},
+                 {"queue", by_queue},
+                 {"fence", by_fence},
+                 {"out-of-order", out_of_order},
+                 {"used-event", used_event},
+                 {"host-signal", host_signal},
+                 {"other-thread", other_thread},
+                 {"other-card", other_card},
+                 {"other-run", fence_of_another_run}};
+    ze_event_pool_desc_t desc = {
+        .stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE, .count = 64};
+
+    start();
+    CHECK(zeEventPoolCreate(context, &desc, 0, NULL, &pool));
+    source = new_host(4096);
+    *(void **)&wait_for_list = dlsym(RTLD_DEFAULT, "zeCommandListHostSynchronize");
+    *(void **)&wait_for_device = dlsym(RTLD_DEFAULT, "zeDeviceSynchronize");
+    if (!wait_for_list) {
+        printf("skipped: this loader is too old\n");
+        return 77;
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool wanted = argc == 1;
+
+        for (int a = 1; a < argc; a++)
+            wanted = wanted || strcmp(argv[a], cases[i].name) == 0;
+        size += 1 << 20;
+        if (!wanted || (cases[i].run == by_device && !wait_for_device))
+            continue;
+        gate = new_event();
+        freed_count = 0;
+        printf("%s", cases[i].name);
+        cases[i].run();
+        printf("\n");
+        fflush(stdout);
+        CHECK(zeEventDestroy(gate));
+    }
+    return 0;
+}

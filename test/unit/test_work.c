@@ -1,0 +1,284 @@
+/* What of the work that devices were given is proven to be done (src/work/). */
+#include "suite.h"
+
+#include "work/work.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+static int list_a, list_b, event, fence, pool;
+
+static void watch_work(void) {
+    setenv("ZEROUTE_CONF", "route:native,reuse:proven,stats:off", 1);
+    zr_config_load();
+    ck_assert(zr_work_is_watched());
+    zr_work_list_made(&list_a, 0, true, true, false);
+    zr_work_list_made(&list_b, 1, true, false, false);
+    zr_work_pool_made(&pool, false, false);
+    zr_work_event_made(&event, &pool, false);
+    zr_work_fence_made(&fence, false);
+}
+
+static struct zr_runner *runner_of(const void *handle) {
+    bool later;
+
+    return zr_work_runner(handle, &later);
+}
+
+static struct zr_submission submit_with(const void *list, const void *signal) {
+    struct zr_submission s = zr_work_begin(runner_of(list));
+
+    if (signal)
+        zr_work_signals_begin(signal);
+    zr_work_end(&s);
+    if (signal)
+        zr_work_signals_end(signal, &s, true);
+    return s;
+}
+
+static void wait_for(const void *signal) {
+    struct zr_awaited a = zr_work_await(signal);
+
+    zr_work_awaited(&a);
+}
+
+static void synchronize(const void *list) {
+    struct zr_runner *r = runner_of(list);
+
+    zr_work_prove(r, zr_work_waited(r));
+}
+
+START_TEST(a_block_is_idle_when_nothing_was_submitted) {
+    watch_work();
+    ck_assert(zr_work_is_idle(zr_work_freed()));
+}
+END_TEST
+
+START_TEST(a_block_is_idle_once_all_that_was_submitted_before_its_free_is_proven) {
+    uint64_t epoch;
+
+    watch_work();
+    submit_with(&list_a, NULL);
+    submit_with(&list_b, NULL);
+    epoch = zr_work_freed();
+    ck_assert(!zr_work_is_idle(epoch));
+    synchronize(&list_a);
+    ck_assert(!zr_work_is_idle(epoch));
+    submit_with(&list_a, NULL); /* after the free: it cannot use the block */
+    synchronize(&list_b);
+    ck_assert(zr_work_is_idle(epoch));
+    ck_assert(!zr_work_is_idle(zr_work_freed()));
+}
+END_TEST
+
+START_TEST(a_wait_proves_only_what_had_returned_when_it_began) {
+    struct zr_runner *r;
+    struct zr_submission s;
+    uint64_t number, epoch;
+
+    watch_work();
+    r = runner_of(&list_a);
+    s = zr_work_begin(r);
+    number = zr_work_waited(r); /* another thread waits while this one is inside the driver */
+    zr_work_end(&s);
+    epoch = zr_work_freed();
+    zr_work_prove(r, number);
+    ck_assert(!zr_work_is_idle(epoch));
+    synchronize(&list_a);
+    ck_assert(zr_work_is_idle(epoch));
+}
+END_TEST
+
+START_TEST(a_submission_that_passes_two_hooks_is_one) {
+    struct zr_runner *r;
+    struct zr_submission outer, inner;
+
+    watch_work();
+    r = runner_of(&list_a);
+    outer = zr_work_begin(r);
+    inner = zr_work_begin(r);
+    ck_assert_ptr_null(inner.runner);
+    zr_work_end(&inner);
+    ck_assert_uint_eq(zr_work_waited(r), outer.number - 1);
+    zr_work_end(&outer);
+    ck_assert_uint_eq(zr_work_waited(r), outer.number);
+}
+END_TEST
+
+START_TEST(an_event_proves_what_lies_before_it_only_in_order) {
+    uint64_t epoch;
+
+    watch_work();
+    submit_with(&list_b, NULL);
+    submit_with(&list_b, &event);
+    epoch = zr_work_freed();
+    wait_for(&event);
+    ck_assert(!zr_work_is_idle(epoch));
+    synchronize(&list_b);
+    zr_work_signal_reset(&event);
+
+    submit_with(&list_a, NULL);
+    submit_with(&list_a, &event);
+    epoch = zr_work_freed();
+    wait_for(&event);
+    ck_assert(zr_work_is_idle(epoch));
+}
+END_TEST
+
+START_TEST(without_an_order_each_submission_needs_its_own_proof) {
+    int events[3];
+    uint64_t epoch;
+
+    watch_work();
+    for (int i = 0; i < 3; i++) {
+        zr_work_event_made(&events[i], &pool, false);
+        submit_with(&list_b, &events[i]);
+    }
+    epoch = zr_work_freed();
+    wait_for(&events[2]);
+    wait_for(&events[0]);
+    ck_assert(!zr_work_is_idle(epoch));
+    wait_for(&events[1]);
+    ck_assert(zr_work_is_idle(epoch));
+}
+END_TEST
+
+START_TEST(an_event_that_was_not_reset_proves_nothing) {
+    uint64_t epoch;
+
+    watch_work();
+    submit_with(&list_a, &event);
+    synchronize(&list_a);
+    submit_with(&list_a, &event);
+    epoch = zr_work_freed();
+    wait_for(&event);
+    ck_assert(!zr_work_is_idle(epoch));
+    synchronize(&list_a);
+    zr_work_signal_reset(&event);
+    submit_with(&list_a, &event);
+    epoch = zr_work_freed();
+    wait_for(&event);
+    ck_assert(zr_work_is_idle(epoch));
+}
+END_TEST
+
+START_TEST(an_event_that_was_reset_while_its_signal_was_to_come_proves_nothing_any_more) {
+    uint64_t epoch;
+
+    watch_work();
+    submit_with(&list_a, &event);
+    zr_work_signal_reset(&event);
+    submit_with(&list_b, &event);
+    epoch = zr_work_freed();
+    wait_for(&event);
+    ck_assert(!zr_work_is_idle(epoch));
+    synchronize(&list_a);
+    wait_for(&event);
+    ck_assert(!zr_work_is_idle(epoch));
+}
+END_TEST
+
+START_TEST(a_counter_stands_for_its_newest_submission_alone) {
+    int counter;
+    struct zr_awaited before;
+    uint64_t epoch;
+
+    watch_work();
+    zr_work_event_made(&counter, NULL, true);
+    submit_with(&list_a, &counter);
+    before = zr_work_await(&counter);
+    submit_with(&list_a, &counter);
+    epoch = zr_work_freed();
+    zr_work_awaited(&before); /* which of the two has ended the wait is not known */
+    ck_assert(!zr_work_is_idle(epoch));
+    wait_for(&counter);
+    ck_assert(zr_work_is_idle(epoch));
+}
+END_TEST
+
+START_TEST(what_others_may_signal_proves_nothing) {
+    int shared_pool, shared, of_unknown, signalled;
+    const void *const all[] = {&shared, &of_unknown, &signalled, &event};
+
+    watch_work();
+    zr_work_pool_made(&shared_pool, true, false);
+    zr_work_event_made(&shared, &shared_pool, false);
+    zr_work_event_made(&of_unknown, &all, false);
+    zr_work_fence_made(&signalled, true);
+    zr_work_signal_unknown(&event, false);
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+        uint64_t epoch;
+
+        submit_with(&list_a, all[i]);
+        epoch = zr_work_freed();
+        wait_for(all[i]);
+        ck_assert_msg(!zr_work_is_idle(epoch), "signal %u", i);
+    }
+}
+END_TEST
+
+START_TEST(a_list_that_was_destroyed_has_done_its_work_if_the_driver_says_so) {
+    struct zr_submission last;
+    uint64_t epoch;
+
+    watch_work();
+    submit_with(&list_a, NULL);
+    epoch = zr_work_freed();
+    last = zr_work_runner_going(&list_a);
+    zr_work_runner_gone(&list_a, &last, false);
+    ck_assert(!zr_work_is_idle(epoch));
+    last = zr_work_runner_going(&list_a);
+    zr_work_runner_gone(&list_a, &last, true);
+    ck_assert(zr_work_is_idle(epoch));
+    ck_assert_ptr_null(runner_of(&list_a));
+}
+END_TEST
+
+START_TEST(more_epochs_than_a_runner_keeps_apart_are_put_to_an_earlier_one) {
+    uint64_t epoch[40];
+    struct zr_runner *r;
+
+    watch_work();
+    r = runner_of(&list_a);
+    for (unsigned i = 0; i < 40; i++) {
+        submit_with(&list_a, NULL);
+        epoch[i] = zr_work_freed();
+    }
+    for (unsigned i = 0; i < 40; i++) {
+        zr_work_prove(r, i); /* submission i + 1, which block i was used by, is not among them */
+        ck_assert_msg(!zr_work_is_idle(epoch[i]), "block %u after %u submissions", i, i);
+    }
+    zr_work_prove(r, 40);
+    ck_assert(zr_work_is_idle(epoch[39]));
+}
+END_TEST
+
+START_TEST(after_something_was_missed_nothing_is_sure) {
+    watch_work();
+    ck_assert(zr_work_is_sure());
+    zr_work_lost("a %s", "test");
+    ck_assert(!zr_work_is_sure());
+    ck_assert_str_eq(zr_work_why(), "a test");
+}
+END_TEST
+
+int main(void) {
+    Suite *s = suite_create("work");
+    TCase *t = tcase_create("proof");
+
+    tcase_add_test(t, a_block_is_idle_when_nothing_was_submitted);
+    tcase_add_test(t, a_block_is_idle_once_all_that_was_submitted_before_its_free_is_proven);
+    tcase_add_test(t, a_wait_proves_only_what_had_returned_when_it_began);
+    tcase_add_test(t, a_submission_that_passes_two_hooks_is_one);
+    tcase_add_test(t, an_event_proves_what_lies_before_it_only_in_order);
+    tcase_add_test(t, without_an_order_each_submission_needs_its_own_proof);
+    tcase_add_test(t, an_event_that_was_not_reset_proves_nothing);
+    tcase_add_test(t, an_event_that_was_reset_while_its_signal_was_to_come_proves_nothing_any_more);
+    tcase_add_test(t, a_counter_stands_for_its_newest_submission_alone);
+    tcase_add_test(t, what_others_may_signal_proves_nothing);
+    tcase_add_test(t, a_list_that_was_destroyed_has_done_its_work_if_the_driver_says_so);
+    tcase_add_test(t, more_epochs_than_a_runner_keeps_apart_are_put_to_an_earlier_one);
+    tcase_add_test(t, after_something_was_missed_nothing_is_sure);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}
