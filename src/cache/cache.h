@@ -102,7 +102,7 @@ struct zr_block {
     bool counted;               /* atomic: as exported */
     bool free_ext;              /* the driver is to free it by zeMemFreeExt, */
     uint32_t free_policy;       /* with this policy */
-    uint64_t epoch;             /* while pending (reuse:proven): when it was freed, in epochs of work/ */
+    uint64_t epoch; /* while pending (reuse:proven): when it was freed, in epochs of work/ */
 };
 _Static_assert(sizeof(struct zr_block) == 192, "three cache lines");
 

@@ -68,7 +68,8 @@ split() { # split BED
     exec 8>&-
     wait $pid
     told=$(tr -s ' \n' ' ' <<<"$told")
-    [ "$(grep -oE 'Mirrored (no|too little to tell): GPUActive[^:]*, less 248 MiB of host and shared USM' <<<"$told" | wc -l)" = 2 ] || {
+    local counted='Mirrored (no|too little to tell): GPUActive[^:]*, less 248 MiB of host and shared USM'
+    [ "$(grep -oE "$counted" <<<"$told" | wc -l)" = 2 ] || {
         echo "$told"
         return 1
     }

@@ -224,8 +224,8 @@ START_TEST(what_lies_at_a_handle_is_the_drivers_own) {
 }
 END_TEST
 
-static const char *const not_kept[] = {"ZEROUTE_CONF=check:guard,check_wait:20s", "ZEROUTE_CONF=check:ipc,check_wait:20s",
-                                       ALL};
+static const char *const not_kept[] = {"ZEROUTE_CONF=check:guard,check_wait:20s",
+                                       "ZEROUTE_CONF=check:ipc,check_wait:20s", ALL};
 
 START_TEST(what_is_freed_leaves_the_books_once) {
     struct child *c = run(not_kept[_i], "booked_once");

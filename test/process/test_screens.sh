@@ -61,7 +61,8 @@ held() {
     return $code
 }
 doctor_of_held() { # OPTIONS...
-    "$Z" doctor "$@" "$(pgrep -n -x doctor_hold)" | sed 's|[^ ]*libze_simgpu.so|libze_simgpu.so|; s|[^ ]*libzeroute.so|libzeroute.so|'
+    "$Z" doctor "$@" "$(pgrep -n -x doctor_hold)" |
+        sed 's|[^ ]*libze_simgpu.so|libze_simgpu.so|; s|[^ ]*libzeroute.so|libzeroute.so|'
 }
 stat_of_held() {
     "$Z" stat | grep -E '^ *pid |doctor_hold' | sed -E 's|[^ ]*doctor_hold|doctor_hold|; s/^ *[0-9]+ /PID /'

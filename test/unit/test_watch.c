@@ -1,8 +1,8 @@
 /* The model behind top and serve: whose process it is, which metric a field becomes, histories, where to listen. */
 #include "suite.h"
 #include "users.h"
-#include "watch/serve.h"
 #include "view/view.h"
+#include "watch/serve.h"
 
 #include <fcntl.h>
 #include <signal.h>
