@@ -1,7 +1,7 @@
 /*
- * A SYCL runtime of the layout that Unified Runtime has by default from 2026-07 on: the adapters, and a static Level
- * Zero loader, inside one library. Built three times: under a runtime's name, under another name with an export of UR's, and
- * under another name with nothing but the string that an adapter's code holds.
+ * A SYCL runtime of the layout that Unified Runtime has by default from 2026-07 on: the adapters, and a static
+ * Level Zero loader, inside one library. Built three times: under a runtime's name, under another name with an
+ * export of UR's, and under another name with nothing but the string that an adapter's code holds.
  */
 #include <dlfcn.h>
 #include <level_zero/ze_api.h>

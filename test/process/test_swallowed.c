@@ -1,7 +1,7 @@
 /*
- * A runtime that has its adapters, and a static Level Zero loader, inside itself is a runtime all the same: known by
- * its name, by what it exports, or by what its adapter's code holds. On the simulated GPU; on every real loader it is a row
- * of test/sycl/matrix.
+ * A runtime that has its adapters, and a static Level Zero loader, inside itself is a runtime all the same: known
+ * by its name, by what it exports, or by what its adapter's code holds. On the simulated GPU; on every real loader
+ * it is a row of test/sycl/matrix.
  */
 #include "child.h"
 #include "suite.h"
