@@ -210,6 +210,21 @@ static ze_result_t pass_down(struct zr_op *op, const struct zr_free *f) {
 }
 
 /*
+ * Another thread's free of this address may be at the driver. What it comes to decides about ours: waits for it, at
+ * most 100 ms.
+ */
+static void await_other_free(const void *ptr) {
+    static const struct timespec little = {0, 50000};
+    uint64_t word = 0;
+
+    for (int i = 0; i < 2000 && zr_map_look(ptr, &word); i++) {
+        if (zr_word_state(word) != ZR_BLOCK_FREEING)
+            break;
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &little, NULL);
+    }
+}
+
+/*
  * Intel's driver accepts some of these: its own cache takes double frees and interior pointers, and
  * hands them out again. Where we cache they are refused; where we only observe they are counted and
  * passed on. What is in our cache, or on its way to the driver, is refused whatever the setting
@@ -217,8 +232,12 @@ static ze_result_t pass_down(struct zr_op *op, const struct zr_free *f) {
  */
 static ZR_COLD ze_result_t free_unknown(struct zr_op *op, const struct zr_free *f) {
     uint64_t word = 0;
-    struct zr_block *b = f->ptr ? zr_map_around(f->ptr, &word) : NULL;
-    bool refuses = zr_config.cache || zr_checking() || (b && zr_word_state(word) != ZR_BLOCK_LIVE);
+    struct zr_block *b;
+    bool refuses;
+
+    await_other_free(f->ptr);
+    b = f->ptr ? zr_map_around(f->ptr, &word) : NULL;
+    refuses = zr_config.cache || zr_checking() || (b && zr_word_state(word) != ZR_BLOCK_LIVE);
 
     /*
      * Freed, and its descriptor not used again yet. The driver's word is no proof here: Intel's
