@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # shellcheck source=test/promise.sh
 . test/promise.sh
 build=$PWD/${B:-build}
-conf=route:native,cache:on,cache_idle:60s,cache_limit:512MiB
+conf=route:native,cache:on,reuse:proven,cache_idle:60s,cache_limit:512MiB
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 
@@ -34,7 +34,7 @@ proven_only() { # FILE CASE
 
 # The program runs as well where such a block goes to the driver.
 runtime_returns_it() {
-    [ "$(run_cases intel '' "$conf,reuse:runtime" queue | wc -w)" = 4 ]
+    [ "$(run_cases intel '' "${conf/proven/runtime}" queue | wc -w)" = 4 ]
 }
 
 run_cases intel '' "$conf" >"$dir/intel" 2>"$dir/intel.said"
