@@ -16,14 +16,15 @@ run() {
 finds() { # finds ADAPTER CARDS PART WORDS, with the program and the runtime on the stack
     local code=0
     run "$1" "$2" "$3" || code=$?
-    if [ $code != 66 ] || ! grep -qF "$4" <<<"$out" || ! grep -q " check-2026.2.0+0x" <<<"$out"; then
+    if [ $code != 66 ] || ! grep -qF "$4" <<<"$out" || ! grep -qF "main (check-2026.2.0)" <<<"$out"; then
         echo "exit code $code: $out"
         return 1
     fi
 }
 # On a busy machine blocks are given back before there was time to verify them, which is said.
 silent() { # silent ADAPTER CARDS PART
-    if ! run "$1" "$2" "$3" || grep -v 'given back unverified: ' <<<"$out" | grep -q 'check: '; then
+    if ! run "$1" "$2" "$3" || ! grep -q 'check: 0 errors$' <<<"$out" ||
+        grep -v 'given back unverified: \|check: 0 errors$' <<<"$out" | grep -q 'check: '; then
         echo "$out"
         return 1
     fi

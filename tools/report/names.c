@@ -112,7 +112,6 @@ static bool name_some(struct zr_paths *p, const uint32_t *order, uint32_t n, str
 
         for (end = i + 1; end < n && compared_frame(&p->path[order[end]], at) == frame; end++)
             continue;
-        d.at[(d.n < DEPARTURES ? d.n : DEPARTURES) - 1] = at;
         named = name_some(p, order + i, end - i, d);
     }
     return named;
