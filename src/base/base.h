@@ -44,9 +44,20 @@ enum zr_kind {
 };
 
 /* Which kind of hook saw a call. */
-enum zr_via { ZR_VIA_PLT, ZR_VIA_DLSYM, ZR_VIA_TABLE, ZR_VIA_HANDLE, ZR_VIA_SYCL, ZR_VIA_POOL, ZR_VIAS };
+enum zr_via {
+    ZR_VIA_PLT,
+    ZR_VIA_DLSYM,
+    ZR_VIA_TABLE,
+    ZR_VIA_HANDLE,
+    ZR_VIA_SYCL,
+    ZR_VIA_POOL,
+    ZR_VIAS
+};
 
-/* Every entry point: ZR_E_zeMemAllocDevice, ..., ZR_E_aligned_alloc_device, ..., ZR_E_pool_malloc, ... */
+/*
+ * Every entry point: ZR_E_zeMemAllocDevice, ..., ZR_E_aligned_alloc_device, ..., ZR_E_pool_malloc,
+ * ...
+ */
 enum zr_entry {
 #define ZR_ENTRY(name, ...) ZR_E_##name,
 #include "base/entries.def"
@@ -64,21 +75,25 @@ enum zr_work_entry {
     ZR_WORK_ENTRIES
 };
 
-/* --- entries.c ---------------------------------------------------------------------------------------------------- */
+/* --- entries.c -------------------------------------------------------------------------------- */
 extern const char *const zr_entry_name[ZR_ENTRIES];
 extern const char *const zr_via_name[ZR_VIAS];
 extern const char *const zr_work_name[ZR_WORK_ENTRIES];
 
-/* --- config.c: the settings in force ------------------------------------------------------------------------------ */
+/* --- config.c: the settings in force ---------------------------------------------------------- */
 /*
- * zr_config.NAME: all zero before zr_config_load(). A change publishes a new structure and leaves the old one as it is.
- * Copy a compound setting (a limit) once and look at the copy, or its parts may come from two structures.
+ * zr_config.NAME: all zero before zr_config_load(). A change publishes a new structure and leaves
+ * the old one as it is. Copy a compound setting (a limit) once and look at the copy, or its parts
+ * may come from two structures.
  */
 extern struct zr_settings *zr_config_in_force; /* atomic */
 #define zr_config (*__atomic_load_n(&zr_config_in_force, __ATOMIC_ACQUIRE))
 /* What the process was started with. */
 extern struct zr_settings zr_config_at_start;
-/* Reads the environment and the file, at the first touch of Level Zero and never earlier. Idempotent; any thread. */
+/*
+ * Reads the environment and the file, at the first touch of Level Zero and never earlier.
+ * Idempotent; any thread.
+ */
 void zr_config_read(void);
 extern bool zr_config_loaded; /* atomic */
 static inline void zr_config_load(void) {
@@ -86,61 +101,82 @@ static inline void zr_config_load(void) {
         zr_config_read();
 }
 /*
- * Changes one setting of the running process. On a bad value returns false, says why in `why` and changes nothing. One
- * caller at a time. Old structures are never freed, since other threads may be reading them: at most 512 of them.
+ * Changes one setting of the running process. On a bad value returns false, says why in `why` and
+ * changes nothing. One caller at a time. Old structures are never freed, since other threads may be
+ * reading them: at most 512 of them.
  */
 bool zr_config_change(const char *name, const char *value, char *why, size_t size);
 
-/* --- backing.c: backing:eager ------------------------------------------------------------------------------------- */
-/* Sets the driver's variables before the driver reads them. What the user has set stays as it is. */
+/* --- backing.c: backing:eager ----------------------------------------------------------------- */
+/*
+ * Sets the driver's variables before the driver reads them. What the user has set stays as it is.
+ */
 void zr_backing_apply(void);
 /* What came of it, in words; empty if backing:eager is not set. */
 const char *zr_backing_in_force(void);
 
-/* --- log.c -------------------------------------------------------------------------------------------------------- */
-/* Prints one line on stderr with write(2), prefixed "zeroute: ", each message once per process. Preserves errno. */
+/* --- log.c ------------------------------------------------------------------------------------ */
+/*
+ * Prints one line on stderr with write(2), prefixed "zeroute: ", each message once per process.
+ * Preserves errno.
+ */
 void zr_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* --- lifecycle.c: fork, the end of a thread, the end of the process ----------------------------------------------- */
+/* --- lifecycle.c: fork, the end of a thread, the end of the process --------------------------- */
 struct zr_module {
-    void (*fork_child)(void);  /* in the child, on its only thread, with no lock held: forget everything */
+    void (*fork_child)(
+        void); /* in the child, on its only thread, with no lock held: forget everything */
     void (*thread_end)(void);  /* in the thread that ends */
     void (*process_end)(void); /* once, while libraries are being torn down */
 };
-/* Registers the modules, in the order in which they are called. Once, before any of them is used. */
+/*
+ * Registers the modules, in the order in which they are called. Once, before any of them is used.
+ */
 void zr_lifecycle_modules(const struct zr_module *modules, size_t count);
-/* Arms the detection of fork. Call it before creating anything that a child must not inherit. Idempotent. */
+/*
+ * Arms the detection of fork. Call it before creating anything that a child must not inherit.
+ * Idempotent.
+ */
 void zr_fork_arm(void);
 void zr_fork_child(void);
 /*
- * Bracket dl_iterate_phdr, which holds a lock of the dynamic linker that glibc does not reset in a child: dlopen would
- * hang there. fork waits for threads that are inside. zr_walk_begin() returns false while a fork is under way, and for
- * ever in a child whose parent had a thread inside: the list cannot be read then (ZR_LIST_BUSY).
+ * Bracket dl_iterate_phdr, which holds a lock of the dynamic linker that glibc does not reset in a
+ * child: dlopen would hang there. fork waits for threads that are inside. zr_walk_begin() returns
+ * false while a fork is under way, and for ever in a child whose parent had a thread inside: the
+ * list cannot be read then (ZR_LIST_BUSY).
  */
 bool zr_walk_begin(void);
 void zr_walk_end(void);
 extern const volatile uint32_t *zr_fork_word;
-/* Called at every hook, before any lock or table is touched. Detects fork and raw clone. One load. */
+/*
+ * Called at every hook, before any lock or table is touched. Detects fork and raw clone. One load.
+ */
 static inline void zr_fork_check(void) {
     if (unlikely(*__atomic_load_n(&zr_fork_word, __ATOMIC_ACQUIRE) == 0))
         zr_fork_child();
 }
-/* Registers the exit handler of this thread. Returns false if it is ending already or libc has no memory for it. */
+/*
+ * Registers the exit handler of this thread. Returns false if it is ending already or libc has no
+ * memory for it.
+ */
 bool zr_thread_register(void);
 static inline bool zr_thread_attend(void) {
     return likely(zr_thread.attended && !zr_thread.ended) || zr_thread_register();
 }
-/* The process is being torn down, or is setuid or the like (AT_SECURE): calls go straight down, uncounted. */
+/*
+ * The process is being torn down, or is setuid or the like (AT_SECURE): calls go straight down,
+ * uncounted.
+ */
 extern bool zr_exiting_now;
 static inline bool zr_exiting(void) {
     return unlikely(__atomic_load_n(&zr_exiting_now, __ATOMIC_RELAXED));
 }
 void zr_process_end(void);
 
-/* --- op.c: the thread's operations ------------------------------------------------------------------------------- */
+/* --- op.c: the thread's operations ------------------------------------------------------------ */
 /*
- * The innermost operation of this thread, or NULL. Operations that longjmp has left are forgotten. One load where there
- * is none; else it is told from what lies there now.
+ * The innermost operation of this thread, or NULL. Operations that longjmp has left are forgotten.
+ * One load where there is none; else it is told from what lies there now.
  */
 struct zr_op *zr_op_checked(void);
 static inline struct zr_op *zr_op_innermost(void) {
@@ -149,7 +185,10 @@ static inline struct zr_op *zr_op_innermost(void) {
 static inline uintptr_t zr_op_mark(const struct zr_op *op) {
     return (uintptr_t)op ^ UINT64_C(0x6f7065726174696f);
 }
-/* Makes an operation the thread's innermost. zr_op_end() is its cleanup handler, since what is below may throw. */
+/*
+ * Makes an operation the thread's innermost. zr_op_end() is its cleanup handler, since what is
+ * below may throw.
+ */
 static inline void zr_op_begin(struct zr_op *op) {
     op->above = zr_op_innermost();
     op->mark = zr_op_mark(op);
@@ -162,36 +201,46 @@ static inline void zr_op_end(struct zr_op *op) {
         zr_thread.op = op->above;
 }
 /*
- * The same for an operation of our own: what arrives below it is not the program's and passes down. Its events in the
- * record have the entry point of the operation above. Calls to the driver go below `hook`.
+ * The same for an operation of our own: what arrives below it is not the program's and passes down.
+ * Its events in the record have the entry point of the operation above. Calls to the driver go
+ * below `hook`.
  */
 void zr_op_begin_own(struct zr_op *op, uint32_t hook);
-#define ZR_OWN_OP(name, hook)                                                                                          \
-    struct zr_op name __attribute__((cleanup(zr_op_end)));                                                             \
+#define ZR_OWN_OP(name, hook)                                                                      \
+    struct zr_op name __attribute__((cleanup(zr_op_end)));                                         \
     zr_op_begin_own(&name, (hook))
-/* How many retry loops are in progress in this operation and above it: the outermost decides what is final. */
+/*
+ * How many retry loops are in progress in this operation and above it: the outermost decides what
+ * is final.
+ */
 unsigned zr_op_rooms(const struct zr_op *op);
 /* Whether a pool of ours asks for what this operation allocates or frees. */
 static inline bool zr_op_is_pooled(const struct zr_op *op) {
     return unlikely(op->above) && op->above->pooled;
 }
 
-/* --- pages.c: memory of our own, from mmap ------------------------------------------------------------------------ */
+/* --- pages.c: memory of our own, from mmap ---------------------------------------------------- */
 /* Zeroed pages, or NULL. Preserves errno. */
 void *zr_pages(size_t bytes);
 void zr_pages_back(void *pages, size_t bytes);
 /* Zeroed memory that is never freed, aligned to 64 bytes; NULL if mmap fails. Takes a lock. */
 void *zr_piece(size_t bytes);
-/* The protection and the bounds of the mapping that holds all these bytes; -1 if there is none. Takes some 50 us. */
+/*
+ * The protection and the bounds of the mapping that holds all these bytes; -1 if there is none.
+ * Takes some 50 us.
+ */
 int zr_mapping(uintptr_t start, uintptr_t end, uintptr_t *low, uintptr_t *high);
 /*
- * With protection -1, makes foreign memory writable and returns its old protection, which a second call restores.
- * Returns -1 if the bytes do not lie in one mapping, are code, or cannot be made writable.
+ * With protection -1, makes foreign memory writable and returns its old protection, which a second
+ * call restores. Returns -1 if the bytes do not lie in one mapping, are code, or cannot be made
+ * writable.
  */
 int zr_pages_protect(void *start, size_t bytes, int protection);
 
-/* --- file.c: small files of the system ---------------------------------------------------------------------------- */
-/* Reads the beginning of a file as a string and returns its length; 0 and "" if it cannot be read. */
+/* --- file.c: small files of the system -------------------------------------------------------- */
+/*
+ * Reads the beginning of a file as a string and returns its length; 0 and "" if it cannot be read.
+ */
 size_t zr_read_file(const char *path, char *out, size_t size);
 /* The same below $ZEROUTE_ROOT, which moves /proc and /sys for tests. */
 size_t zr_read_system(const char *path, char *out, size_t size);
@@ -206,46 +255,52 @@ static inline uint64_t zr_hash_bytes(const void *bytes, size_t length) {
 static inline uint64_t zr_hash(const char *text) {
     return zr_hash_bytes(text, __builtin_strlen(text));
 }
-/* Calls see() for at most `most` entries of a folder, dot files left out, until it returns false. No malloc. */
-void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name, void *arg), void *arg);
+/*
+ * Calls see() for at most `most` entries of a folder, dot files left out, until it returns false.
+ * No malloc.
+ */
+void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name, void *arg),
+                   void *arg);
 /* The same for a folder that is open, for reading or not. */
-void zr_each_entry_of(int folder, unsigned most, bool (*see)(int folder, const char *name, void *arg), void *arg);
+void zr_each_entry_of(int folder, unsigned most,
+                      bool (*see)(int folder, const char *name, void *arg), void *arg);
 /* Replaces what is not printable ASCII by '?', in place. Returns "?" for an empty text. */
 const char *zr_printable(char *text);
 /* Parses a decimal number after blanks; UINT64_MAX if there is none. */
 uint64_t zr_number(const char *s);
 
-/* --- descriptor.c: our descriptors, in a process that does not know of them --------------------------------------- */
+/* --- descriptor.c: our descriptors, in a process that does not know of them ------------------- */
 struct zr_descriptor {
     int fd; /* -1: none */
     uint64_t device, inode;
 };
 #define ZR_NO_DESCRIPTOR ((struct zr_descriptor){.fd = -1})
 /*
- * Takes a descriptor that was just opened, or -1. One that is kept is moved above the numbers that programs expect to
- * get or dup over, and never has the number of a standard stream; one that is borrowed is closed soon. None, with
- * errno, if that cannot be.
+ * Takes a descriptor that was just opened, or -1. One that is kept is moved above the numbers that
+ * programs expect to get or dup over, and never has the number of a standard stream; one that is
+ * borrowed is closed soon. None, with errno, if that cannot be.
  */
 struct zr_descriptor zr_descriptor_keep(int fd);
 struct zr_descriptor zr_descriptor_borrow(int fd);
 /*
- * Whether it still leads to the file that it was opened for; else errno is EBADF, and what is there is the program's
- * own. Asked before every fallocate, write, lock and close. One system call.
+ * Whether it still leads to the file that it was opened for; else errno is EBADF, and what is there
+ * is the program's own. Asked before every fallocate, write, lock and close. One system call.
  */
 bool zr_descriptor_is_ours(const struct zr_descriptor *d);
 /* Closes it, unless it is the program's own by now. Preserves errno. */
 void zr_descriptor_close(struct zr_descriptor *d);
 
-/* --- directory.c: the directory of this user in /dev/shm ---------------------------------------------------------- */
+/* --- directory.c: the directory of this user in /dev/shm -------------------------------------- */
 /*
- * Opens it, or makes it, and writes its path. The descriptor serves openat() and its kin, and the caller closes it. A
- * name that another user has taken is stepped over, with one warning. Returns -1 with errno if there is none.
+ * Opens it, or makes it, and writes its path. The descriptor serves openat() and its kin, and the
+ * caller closes it. A name that another user has taken is stepped over, with one warning. Returns
+ * -1 with errno if there is none.
  */
 int zr_directory(char *path, size_t size);
 /* Calls see() for each directory of this user: usually there is one. */
 void zr_directory_each(void (*see)(int directory, void *arg), void *arg);
 
-/* --- elf.c: loaded libraries -------------------------------------------------------------------------------------- */
+/* --- elf.c: loaded libraries ------------------------------------------------------------------ */
 struct zr_elf {
     uintptr_t start, end;  /* of its segments */
     uintptr_t bias;        /* address in memory less address in the file's own terms */
@@ -260,40 +315,56 @@ struct zr_elf {
 };
 /*
  * What the list of libraries says. ZR_LIST_BUSY: a thread is forking, and the list cannot be read
- * before it is done. The caller asks again later, and keeps, refuses or concludes nothing until then.
+ * before it is done. The caller asks again later, and keeps, refuses or concludes nothing until
+ * then.
  */
 enum zr_answer { ZR_LIST_ABSENT, ZR_LIST_FOUND, ZR_LIST_BUSY };
 /* Finds the library that holds this address. Takes some microseconds. */
 enum zr_answer zr_elf_find(const void *address, struct zr_elf *out);
 /*
- * The same, never busy: where the list cannot be read it asks dladdr, which waits for a dlopen in another thread and
- * looks through all symbols of the library. For callers that call the dynamic linker anyway.
+ * The same, never busy: where the list cannot be read it asks dladdr, which waits for a dlopen in
+ * another thread and looks through all symbols of the library. For callers that call the dynamic
+ * linker anyway.
  */
 bool zr_elf_find_now(const void *address, struct zr_elf *out);
 /* Calls see() for each library until it returns true. ZR_LIST_FOUND if it did. */
 enum zr_answer zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg);
-/* A number that changes whenever a library is loaded or unloaded. Returns false if busy. About 100 ns. */
+/*
+ * A number that changes whenever a library is loaded or unloaded. Returns false if busy. About 100
+ * ns.
+ */
 bool zr_elf_generation(uint64_t *out);
-/* Whether a library with such a file name is loaded; and whether in any namespace: those of dlmopen have no preload. */
+/*
+ * Whether a library with such a file name is loaded; and whether in any namespace: those of dlmopen
+ * have no preload.
+ */
 enum zr_answer zr_elf_named(bool (*named)(const char *file));
 enum zr_answer zr_elf_elsewhere(bool (*named)(const char *file));
 
-/* --- who.c: what kind of library calls ---------------------------------------------------------------------------- */
+/* --- who.c: what kind of library calls -------------------------------------------------------- */
 enum zr_who {
     ZR_WHO_NOT_KNOWN, /* it cannot be told now: treat it with the care that a runtime needs */
     ZR_WHO_PROGRAM,
     ZR_WHO_LOADER,
     ZR_WHO_RUNTIME /* a SYCL runtime, one of its adapters, or UMF */
 };
-/* By name and exports. ZR_WHO_NOT_KNOWN if these do not tell: then zr_who_holds_adapter() decides. Some 300 ns. */
+/*
+ * By name and exports. ZR_WHO_NOT_KNOWN if these do not tell: then zr_who_holds_adapter() decides.
+ * Some 300 ns.
+ */
 enum zr_who zr_who_is(const struct zr_elf *elf);
-/* Searches the read-only memory of a library for the code of an adapter: 1 ms for 20 MiB. Bounded. */
+/*
+ * Searches the read-only memory of a library for the code of an adapter: 1 ms for 20 MiB. Bounded.
+ */
 bool zr_who_holds_adapter(const struct zr_elf *elf);
 
-/* --- dl.c: the dynamic linker, past ourselves --------------------------------------------------------------------- */
+/* --- dl.c: the dynamic linker, past ourselves ------------------------------------------------- */
 /* Calls the real dlsym, from our place in the search order. */
 void *zr_real_dlsym(void *handle, const char *name);
-/* Looks in a loaded library, or in the one that holds an address; NULL if it is not loaded or has no such symbol. */
+/*
+ * Looks in a loaded library, or in the one that holds an address; NULL if it is not loaded or has
+ * no such symbol.
+ */
 void *zr_dlsym_in(const char *path, const char *name);
 void *zr_dlsym_from(const void *address, const char *name);
 /* Calls the real dlopen, past our own hook. */

@@ -1,4 +1,7 @@
-/* The settings in force: environment and file, read at the first touch of Level Zero and never before. */
+/*
+ * The settings in force: environment and file, read at the first touch of Level Zero and never
+ * before.
+ */
 #include "base/base.h"
 
 #include <errno.h>
@@ -10,9 +13,9 @@ enum { MOST_CHANGES = 512 };
 
 struct zr_settings zr_config_at_start;
 struct zr_settings *zr_config_in_force = &zr_config_at_start;
-static struct zr_settings *made[MOST_CHANGES]; /* by zr_config_change() */
-static unsigned made_count;
-static struct zr_lock lock;
+static struct zr_settings *made_settings[MOST_CHANGES]; /* by zr_config_change() */
+static unsigned made_settings_count;
+static struct zr_lock config_lock;
 bool zr_config_loaded;
 
 static void warn(const char *why, void *where) {
@@ -28,7 +31,7 @@ static void load_file(const char *path) {
     zr_settings_parse(&zr_config, text, '\n', warn, (void *)(uintptr_t)path);
 }
 
-static void load(void) {
+static void config_load(void) {
     static char where[] = "ZEROUTE_CONF";
     const char *file = secure_getenv("ZEROUTE_CONF_FILE"), *text = secure_getenv(where);
 
@@ -38,7 +41,8 @@ static void load(void) {
     if (text)
         zr_settings_parse(&zr_config, text, ',', warn, where);
     if (zr_config.check > ZR_CHECK_NONE)
-        zr_config.cache = false; /* check wants one driver allocation per block, and no immediate reuse */
+        zr_config.cache =
+            false; /* check wants one driver allocation per block, and no immediate reuse */
     zr_backing_apply();
 }
 
@@ -47,12 +51,12 @@ void zr_config_read(void) {
 
     if (zr_exiting())
         return;
-    zr_lock(&lock);
+    zr_lock(&config_lock);
     if (!__atomic_load_n(&zr_config_loaded, __ATOMIC_ACQUIRE)) {
-        load();
+        config_load();
         __atomic_store_n(&zr_config_loaded, true, __ATOMIC_RELEASE);
     }
-    zr_unlock(&lock);
+    zr_unlock(&config_lock);
     errno = saved;
 }
 
@@ -60,9 +64,9 @@ void zr_config_read(void) {
 static struct zr_settings *alike(const struct zr_settings *s) {
     if (zr_settings_equal(s, &zr_config_at_start))
         return &zr_config_at_start;
-    for (unsigned i = 0; i < made_count; i++)
-        if (zr_settings_equal(s, made[i]))
-            return made[i];
+    for (unsigned i = 0; i < made_settings_count; i++)
+        if (zr_settings_equal(s, made_settings[i]))
+            return made_settings[i];
     return NULL;
 }
 
@@ -70,7 +74,9 @@ bool zr_config_change(const char *name, const char *value, char *why, size_t siz
     static struct zr_settings *spare;
     struct zr_settings *next;
 
-    if (!spare && (made_count == MOST_CHANGES || !(spare = zr_pages(sizeof *spare)))) {
+    if (!spare && made_settings_count < MOST_CHANGES)
+        spare = zr_pages(sizeof *spare);
+    if (!spare) {
         snprintf(why, size, "it was changed too often, or there is no memory; restart the process");
         return false;
     }
@@ -79,7 +85,8 @@ bool zr_config_change(const char *name, const char *value, char *why, size_t siz
         return false;
     next = alike(spare);
     if (!next) {
-        next = made[made_count++] = spare;
+        next = spare;
+        made_settings[made_settings_count++] = next;
         spare = NULL;
     }
     __atomic_store_n(&zr_config_in_force, next, __ATOMIC_RELEASE);

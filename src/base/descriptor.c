@@ -1,7 +1,8 @@
 /*
- * Our descriptors in a process that does not know of them. A program may close any number, or all of them, and get the
- * number for a file of its own: before each use a descriptor must prove that it still leads to the file it was opened
- * for. Between the proof and the use another thread may still close it; that window cannot be closed.
+ * Our descriptors in a process that does not know of them. A program may close any number, or all
+ * of them, and get the number for a file of its own: before each use a descriptor must prove that
+ * it still leads to the file it was opened for. Between the proof and the use another thread may
+ * still close it; that window cannot be closed.
  */
 #include "base/base.h"
 
@@ -13,7 +14,10 @@
 
 enum { LOW_NUMBERS = 64, HIGH_NUMBER = 800, STANDARD = 2 };
 
-/* The lowest number to move to, by the soft limit: programs dup over low numbers, and select() takes them alone. */
+/*
+ * The lowest number to move to, by the soft limit: programs dup over low numbers, and select()
+ * takes them alone.
+ */
 static int descriptor_floor(void) {
     struct rlimit limit;
 
@@ -63,7 +67,8 @@ struct zr_descriptor zr_descriptor_keep(int fd) {
 bool zr_descriptor_is_ours(const struct zr_descriptor *d) {
     uint64_t device, inode;
     int saved = errno;
-    bool ours = d->fd >= 0 && descriptor_identify(d->fd, &device, &inode) && device == d->device && inode == d->inode;
+    bool ours = d->fd >= 0 && descriptor_identify(d->fd, &device, &inode) && device == d->device &&
+                inode == d->inode;
 
     errno = ours ? saved : EBADF;
     return ours;

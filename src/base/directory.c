@@ -1,6 +1,7 @@
 /*
- * The directory of this user, /dev/shm/zeroute-UID: segments, requests and locks of every kind lie in it. Nobody else
- * can put anything there, so what another user leaves in /dev/shm is neither read nor waited for.
+ * The directory of this user, /dev/shm/zeroute-UID: segments, requests and locks of every kind lie
+ * in it. Nobody else can put anything there, so what another user leaves in /dev/shm is neither
+ * read nor waited for.
  */
 #include "base/base.h"
 
@@ -31,7 +32,10 @@ static void directory_repair(int fd) {
     (void)chmod(link, 0700);
 }
 
-/* Opens this name if it is a directory of this user that nobody else may enter. Else returns -1; EACCES: squatted. */
+/*
+ * Opens this name if it is a directory of this user that nobody else may enter. Else returns -1;
+ * EACCES: squatted.
+ */
 static int directory_open(const char *path) {
     int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct statx s;
@@ -41,7 +45,8 @@ static int directory_open(const char *path) {
             errno = EACCES;
         return -1;
     }
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_UID | STATX_MODE, &s) || s.stx_uid != geteuid() || s.stx_mode & 077) {
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_UID | STATX_MODE, &s) || s.stx_uid != geteuid() ||
+        s.stx_mode & 077) {
         close(fd);
         errno = EACCES;
         return -1;

@@ -9,7 +9,8 @@ void *zr_dlsym_real __attribute__((visibility("hidden")));
 void *zr_dlopen_real __attribute__((visibility("hidden")));
 
 /* Not a tail call: the callee must see a return address of ours. */
-static ZR_BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, void *handle, const char *name) {
+static ZR_BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, void *handle,
+                                                                       const char *name) {
     void *p = ((void *(*)(void *, const char *))(uintptr_t)f)(handle, name);
     void *volatile kept = p;
 
@@ -17,8 +18,8 @@ static ZR_BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, 
 }
 
 /*
- * The next definition may be another preload's, which is then called as it would be without us. It usually has no
- * symbol version, so only a dlsym without one finds it.
+ * The next definition may be another preload's, which is then called as it would be without us. It
+ * usually has no symbol version, so only a dlsym without one finds it.
  */
 ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlsym_resolve(void) {
     int saved = errno;

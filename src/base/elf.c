@@ -51,7 +51,8 @@ static void read_build_id(struct zr_elf *elf, const char *at, const ElfW(Phdr) *
         if (desc + n.n_descsz > end)
             return;
         if (n.n_type == NT_GNU_BUILD_ID && n.n_namesz == 4 && memcmp(name, "GNU", 4) == 0) {
-            elf->build_id_size = n.n_descsz < sizeof elf->build_id ? n.n_descsz : (uint32_t)sizeof elf->build_id;
+            elf->build_id_size =
+                n.n_descsz < sizeof elf->build_id ? n.n_descsz : (uint32_t)sizeof elf->build_id;
             memcpy(elf->build_id, desc, elf->build_id_size);
             return;
         }
@@ -92,7 +93,7 @@ static bool read_elf(struct zr_elf *elf, const struct dl_phdr_info *info, uintpt
     return holds && elf->end;
 }
 
-/* --- walking the list --------------------------------------------------------------------------------------------- */
+/* --- walking the list ------------------------------------------------------------------------- */
 
 typedef int (*visitor)(struct dl_phdr_info *info, size_t size, void *arg);
 
@@ -113,7 +114,7 @@ struct search {
     void *arg;
 };
 
-static int visit(struct dl_phdr_info *info, size_t size, void *arg) {
+static int visit_elf(struct dl_phdr_info *info, size_t size, void *arg) {
     struct search *s = arg;
 
     (void)size;
@@ -125,23 +126,27 @@ static int visit(struct dl_phdr_info *info, size_t size, void *arg) {
 enum zr_answer zr_elf_find(const void *address, struct zr_elf *out) {
     struct search s = {.elf = out, .address = (uintptr_t)address};
 
-    return address ? walk(visit, &s) : ZR_LIST_ABSENT;
+    return address ? walk(visit_elf, &s) : ZR_LIST_ABSENT;
 }
 
 enum zr_answer zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg) {
     struct zr_elf elf;
     struct search s = {.elf = &elf, .see = see, .arg = arg};
 
-    return walk(visit, &s);
+    return walk(visit_elf, &s);
 }
 
-/* The dynamic linker's description of a library whose ELF header is mapped at its start, as linkers lay it out. */
-static bool describe(const struct link_map *map, const void *start, struct dl_phdr_info *out) {
+/*
+ * The dynamic linker's description of a library whose ELF header is mapped at its start, as linkers
+ * lay it out.
+ */
+static bool describe_map(const struct link_map *map, const void *start, struct dl_phdr_info *out) {
     const ElfW(Ehdr) *header = start;
 
     if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
         return false;
-    *out = (struct dl_phdr_info){.dlpi_addr = map->l_addr, .dlpi_name = map->l_name, .dlpi_phnum = header->e_phnum};
+    *out = (struct dl_phdr_info){
+        .dlpi_addr = map->l_addr, .dlpi_name = map->l_name, .dlpi_phnum = header->e_phnum};
     out->dlpi_phdr = (const void *)((const char *)start + header->e_phoff);
     return true;
 }
@@ -154,7 +159,8 @@ bool zr_elf_find_now(const void *address, struct zr_elf *out) {
 
     if (likely(answer != ZR_LIST_BUSY))
         return answer == ZR_LIST_FOUND;
-    if (!dladdr1(address, &found, (void **)&map, RTLD_DL_LINKMAP) || !describe(map, found.dli_fbase, &info))
+    if (!dladdr1(address, &found, (void **)&map, RTLD_DL_LINKMAP) ||
+        !describe_map(map, found.dli_fbase, &info))
         return false;
     return read_elf(out, &info, (uintptr_t)address);
 }
@@ -181,9 +187,12 @@ enum zr_answer zr_elf_named(bool (*named)(const char *file)) {
     return walk(visit_name, &named);
 }
 
-/* --- other namespaces --------------------------------------------------------------------------------------------- */
+/* --- other namespaces ------------------------------------------------------------------------- */
 
-/* glibc's r_debug; from 2.35 on, where there is more than one namespace, r_version is 2 and they are chained. */
+/*
+ * glibc's r_debug; from 2.35 on, where there is more than one namespace, r_version is 2 and they
+ * are chained.
+ */
 struct namespaces {
     struct r_debug one;
     const struct namespaces *next;

@@ -12,19 +12,25 @@
 size_t zr_read_file(const char *path, char *out, size_t size) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     size_t have = 0;
-    ssize_t n = 1;
+    ssize_t n = 0;
 
-    while (fd >= 0 && have < size - 1 && (n = read(fd, out + have, size - 1 - have)) > 0)
-        have += (size_t)n;
-    if (fd >= 0)
+    if (fd >= 0) {
+        do {
+            n = read(fd, out + have, size - 1 - have);
+            have += n > 0 ? (size_t)n : 0;
+        } while (n > 0 && have < size - 1);
         close(fd);
+    }
     out[have] = '\0';
     return have;
 }
 
 /* The path as it is on this machine; empty: too long. */
 static const char *rooted(const char *path, char full[512]) {
-    const char *root = strncmp(path, "/proc", 5) && strncmp(path, "/sys", 4) ? NULL : secure_getenv("ZEROUTE_ROOT");
+    const char *root = NULL;
+
+    if (strncmp(path, "/proc", 5) == 0 || strncmp(path, "/sys", 4) == 0)
+        root = secure_getenv("ZEROUTE_ROOT");
     if (snprintf(full, 512, "%s%s", root ? root : "", path) >= 512)
         full[0] = '\0';
     return full;
@@ -42,13 +48,17 @@ struct directory_entry { /* linux_dirent64 */
     char type, name[];
 };
 
-void zr_each_entry_of(int folder, unsigned most, bool (*see)(int folder, const char *name, void *arg), void *arg) {
+void zr_each_entry_of(int folder, unsigned most,
+                      bool (*see)(int folder, const char *name, void *arg), void *arg) {
     _Alignas(8) char list[1024];
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool more = fd >= 0;
+    bool more = true;
     long n;
 
-    while (more && (n = syscall(SYS_getdents64, fd, list, sizeof list)) > 0) {
+    if (fd < 0)
+        return;
+    do {
+        n = syscall(SYS_getdents64, fd, list, sizeof list);
         for (long at = 0; more && at < n;) {
             const struct directory_entry *e = (const void *)(list + at);
 
@@ -56,9 +66,8 @@ void zr_each_entry_of(int folder, unsigned most, bool (*see)(int folder, const c
             if (e->name[0] != '.')
                 more = most-- && see(folder, e->name, arg);
         }
-    }
-    if (fd >= 0)
-        close(fd);
+    } while (more && n > 0);
+    close(fd);
 }
 
 struct named_entry {
@@ -73,7 +82,8 @@ static bool see_name(int folder, const char *name, void *arg) {
     return n->see(name, n->arg);
 }
 
-void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name, void *arg), void *arg) {
+void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name, void *arg),
+                   void *arg) {
     char full[512];
     int folder = open(rooted(path, full), O_PATH | O_DIRECTORY | O_CLOEXEC);
 

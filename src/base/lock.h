@@ -1,8 +1,9 @@
 /*
- * A spinlock of four bytes without libpthread; all zero is unlocked. One locked instruction takes it, a plain store
- * releases it. Critical sections are short, so a waiter spins (test and test-and-set, exponential backoff). If that
- * takes long, the holder has been preempted, and the waiter sleeps between tries. The word is the number of the
- * process: a child of fork has another one, and so finds every lock of its parent free.
+ * A spinlock of four bytes without libpthread; all zero is unlocked. One locked instruction takes
+ * it, a plain store releases it. Critical sections are short, so a waiter spins (test and
+ * test-and-set, exponential backoff). If that takes long, the holder has been preempted, and the
+ * waiter sleeps between tries. The word is the number of the process: a child of fork has another
+ * one, and so finds every lock of its parent free.
  */
 #ifndef ZEROUTE_LOCK_H
 #define ZEROUTE_LOCK_H
@@ -11,7 +12,8 @@
 #include <stdbool.h>
 #include <time.h>
 
-extern int zr_process_number __attribute__((visibility("hidden"))); /* 1, in a child of fork one more */
+extern int zr_process_number
+    __attribute__((visibility("hidden"))); /* 1, in a child of fork one more */
 
 struct zr_lock {
     _Atomic int word; /* the number of the process that holds it */
@@ -21,8 +23,8 @@ static inline bool zr_lock_try(struct zr_lock *l) {
     int seen = atomic_load_explicit(&l->word, memory_order_relaxed);
 
     return seen != zr_process_number &&
-           atomic_compare_exchange_strong_explicit(&l->word, &seen, zr_process_number, memory_order_acquire,
-                                                   memory_order_relaxed);
+           atomic_compare_exchange_strong_explicit(&l->word, &seen, zr_process_number,
+                                                   memory_order_acquire, memory_order_relaxed);
 }
 
 static __attribute__((noinline, unused)) void zr_lock_wait(struct zr_lock *l) {
@@ -31,7 +33,8 @@ static __attribute__((noinline, unused)) void zr_lock_wait(struct zr_lock *l) {
 
     do {
         if (pauses > 1024)
-            clock_nanosleep(CLOCK_MONOTONIC, 0, &little, NULL); /* returns its error: errno stays as it is */
+            clock_nanosleep(CLOCK_MONOTONIC, 0, &little,
+                            NULL); /* returns its error: errno stays as it is */
         for (int i = 0; i < pauses && pauses <= 1024; i++)
             __builtin_ia32_pause();
         if (pauses <= 1024)

@@ -23,8 +23,8 @@ static bool said_before(const char *line) {
 }
 
 /*
- * Silent in setuid programs (AT_SECURE). Whatever could steer a terminal becomes '?'; a message may continue in
- * indented lines.
+ * Silent in setuid programs (AT_SECURE). Whatever could steer a terminal becomes '?'; a message may
+ * continue in indented lines.
  */
 void zr_warn(const char *fmt, ...) {
     char line[1100] = "zeroute: ";
@@ -34,7 +34,8 @@ void zr_warn(const char *fmt, ...) {
     vsnprintf(line + 9, sizeof line - 10, fmt, ap);
     va_end(ap);
     for (char *p = line + 9; *p; p++)
-        if ((*p < ' ' && !(p[0] == '\n' && p[1] == ' ')) || *p == 127) /* chars are signed: what is not ASCII, too */
+        if ((*p < ' ' && !(p[0] == '\n' && p[1] == ' ')) ||
+            *p == 127) /* chars are signed: what is not ASCII, too */
             *p = '?';
     size_t length = strlen(line);
     if (!getauxval(AT_SECURE) && !said_before(line)) {

@@ -12,8 +12,8 @@ static bool is_on_signal_stack(void) {
 }
 
 /*
- * Whether its frame is gone. The stack grows down, so an operation below this frame was left, unless this is a signal
- * handler on a stack of its own.
+ * Whether its frame is gone. The stack grows down, so an operation below this frame was left,
+ * unless this is a signal handler on a stack of its own.
  */
 static bool is_left(const struct zr_op *op) {
     uintptr_t here = (uintptr_t)__builtin_frame_address(0), at = (uintptr_t)op;
@@ -26,8 +26,13 @@ static bool is_left(const struct zr_op *op) {
 ZR_COLD struct zr_op *zr_op_checked(void) {
     struct zr_op *op = zr_thread.op;
 
-    while (op && is_left(op))
-        op = op->mark == zr_op_mark(op) ? op->above : NULL;
+    while (op && is_left(op)) {
+        if (op->mark != zr_op_mark(op)) {
+            op = NULL; /* something else lies there now, and `above` with it */
+            break;
+        }
+        op = op->above;
+    }
     zr_thread.op = op;
     return op;
 }

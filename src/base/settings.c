@@ -1,4 +1,7 @@
-/* The settings: one table, and how their values are read and written. Used by the preload and by the command. */
+/*
+ * The settings: one table, and how their values are read and written. Used by the preload and by
+ * the command.
+ */
 #include "base/base.h"
 
 #include <errno.h>
@@ -8,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define ZR_SETTING(name, type, def, values, help)                                                                      \
+#define ZR_SETTING(name, type, def, values, help)                                                  \
     {#name, def, values, help, ZR_TYPE_##type, offsetof(struct zr_settings, name)},
 const struct zr_setting zr_settings[] = {
 #include "base/settings.def"
@@ -26,12 +29,13 @@ struct out {
     size_t size, used;
 };
 
-static __attribute__((format(printf, 2, 3))) void put(struct out *o, const char *format, ...) {
+static __attribute__((format(printf, 2, 3))) void put_text(struct out *o, const char *format, ...) {
     bool room = o->used < o->size;
     va_list arguments;
 
     va_start(arguments, format);
-    o->used += (size_t)vsnprintf(room ? o->at + o->used : NULL, room ? o->size - o->used : 0, format, arguments);
+    o->used += (size_t)vsnprintf(room ? o->at + o->used : NULL, room ? o->size - o->used : 0,
+                                 format, arguments);
     va_end(arguments);
 }
 
@@ -48,7 +52,7 @@ static bool is_name(const char *s, size_t length, const char *word) {
 }
 
 /* Trims in place. */
-static char *trim(char *s) {
+static char *trim_blanks(char *s) {
     static const char blanks[] = " \t\r\n";
     size_t length;
 
@@ -72,7 +76,7 @@ const struct zr_preset *zr_preset_find(const char *name, size_t length) {
     return NULL;
 }
 
-/* --- values ------------------------------------------------------------------------------------------------------- */
+/* --- values ----------------------------------------------------------------------------------- */
 
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -93,8 +97,10 @@ static bool millionths(const char **s, zr_u128 *out) {
     n *= 1000000;
     if (*p == '.' && !is_digit(*++p))
         return false;
-    for (; is_digit(*p); p++)
-        n += (unsigned)(*p - '0') * (scale /= 10);
+    for (; is_digit(*p); p++) {
+        scale /= 10;
+        n += (unsigned)(*p - '0') * scale;
+    }
     *s = p;
     *out = n;
     return true;
@@ -123,10 +129,21 @@ static bool with_unit(const char *s, const struct unit *units, uint64_t *out) {
 
 bool zr_parse_amount(const char *s, struct zr_amount *out) {
     static const struct unit hundredths[] = {{"%", 100}, {NULL, 0}};
-    static const struct unit bytes[] = {
-        {"", 1},        {"b", 1},          {"k", 1 << 10},      {"kib", 1 << 10},       {"kb", 1e3},
-        {"m", 1 << 20}, {"mib", 1 << 20},  {"mb", 1e6},         {"g", 1 << 30},         {"gib", 1 << 30},
-        {"gb", 1e9},    {"t", 1ull << 40}, {"tib", 1ull << 40}, {"tb", (uint64_t)1e12}, {NULL, 0}};
+    static const struct unit bytes[] = {{"", 1},
+                                        {"b", 1},
+                                        {"k", 1 << 10},
+                                        {"kib", 1 << 10},
+                                        {"kb", 1e3},
+                                        {"m", 1 << 20},
+                                        {"mib", 1 << 20},
+                                        {"mb", 1e6},
+                                        {"g", 1 << 30},
+                                        {"gib", 1 << 30},
+                                        {"gb", 1e9},
+                                        {"t", 1ull << 40},
+                                        {"tib", 1ull << 40},
+                                        {"tb", (uint64_t)1e12},
+                                        {NULL, 0}};
     uint64_t n;
 
     if (with_unit(s, hundredths, &n))
@@ -139,8 +156,9 @@ bool zr_parse_amount(const char *s, struct zr_amount *out) {
 }
 
 bool zr_parse_time(const char *s, uint64_t *ns) {
-    static const struct unit units[] = {{"", 1000000000u}, {"s", 1000000000u},  {"ms", 1000000u},      {"us", 1000u},
-                                        {"ns", 1u},        {"m", 60000000000u}, {"min", 60000000000u}, {NULL, 0}};
+    static const struct unit units[] = {
+        {"", 1000000000u}, {"s", 1000000000u},  {"ms", 1000000u},      {"us", 1000u},
+        {"ns", 1u},        {"m", 60000000000u}, {"min", 60000000000u}, {NULL, 0}};
 
     return with_unit(s, units, ns);
 }
@@ -161,16 +179,26 @@ static const char *entry_named(const char *s, size_t length) {
     return NULL;
 }
 
+/* CALL@NTH=CODE, up to `end`. */
+static bool parse_rule(const char *s, const char *end, struct zr_inject *out) {
+    const char *at = s + strcspn(s, "@"), *equals = at + strcspn(at, "=");
+
+    if (!*equals)
+        return false;
+    out->call = entry_named(s, (size_t)(at - s));
+    return out->call && integer(at + 1, equals, UINT64_MAX, &out->nth) &&
+           integer(equals + 1, end, UINT32_MAX, &out->code);
+}
+
 static bool parse_inject(const char *s, struct zr_inject_list *out) {
     struct zr_inject_list list = {0};
 
     for (bool more = strcmp(s, "none") != 0; more;) {
-        const char *at = s + strcspn(s, "@"), *equals = at + strcspn(at, "="), *end = s + strcspn(s, "+");
-        struct zr_inject *r = &list.rule[list.count];
+        const char *end = s + strcspn(s, "+");
 
-        if (list.count++ == ZR_INJECT_MAX || !*equals || !(r->call = entry_named(s, (size_t)(at - s))) ||
-            !integer(at + 1, equals, UINT64_MAX, &r->nth) || !integer(equals + 1, end, UINT32_MAX, &r->code))
+        if (list.count == ZR_INJECT_MAX || !parse_rule(s, end, &list.rule[list.count]))
             return false;
+        list.count++;
         more = *end != '\0';
         s = end + 1;
     }
@@ -189,14 +217,14 @@ static bool set_text(struct zr_settings *c, const char **out, const char *s) {
 }
 
 static bool set_choice(const char *values, const char *s, enum zr_value *out) {
-    int n = 0;
+    for (int n = 0; *values; n++) {
+        size_t length = strcspn(values, "|");
 
-    for (size_t length; *values; values += length + (values[length] == '|'), n++) {
-        length = strcspn(values, "|");
         if (is(values, length, s)) {
             *out = (enum zr_value)n;
             return true;
         }
+        values += length + (values[length] == '|');
     }
     return false;
 }
@@ -219,7 +247,7 @@ static bool set_switch(const char *s, bool *out) {
     return true;
 }
 
-static bool set(struct zr_settings *c, const struct zr_setting *k, const char *s) {
+static bool set_value(struct zr_settings *c, const struct zr_setting *k, const char *s) {
     void *at = (char *)c + k->offset;
 
     switch (k->type) {
@@ -242,7 +270,7 @@ static bool set(struct zr_settings *c, const struct zr_setting *k, const char *s
 void zr_settings_default(struct zr_settings *c) {
     memset(c, 0, sizeof *c);
     for (size_t i = 0; i < zr_setting_count; i++)
-        set(c, &zr_settings[i], zr_settings[i].fallback);
+        set_value(c, &zr_settings[i], zr_settings[i].fallback);
 }
 
 void zr_settings_copy(struct zr_settings *to, const struct zr_settings *from) {
@@ -269,33 +297,36 @@ static bool text_is_equal(const char *a, const char *b) {
 }
 
 bool zr_settings_equal(const struct zr_settings *a, const struct zr_settings *b) {
-#define ZR_SETTING(name, type, def, values, help)                                                                      \
-    if (!EQUAL_##type(a->name, b->name))                                                                               \
+#define ZR_SETTING(name, type, def, values, help)                                                  \
+    if (!EQUAL_##type(a->name, b->name))                                                           \
         return false;
 #include "base/settings.def"
     return true;
 }
 
-bool zr_setting_set(struct zr_settings *c, const char *name, const char *value, char *why, size_t size) {
+bool zr_setting_set(struct zr_settings *c, const char *name, const char *value, char *why,
+                    size_t size) {
     const struct zr_setting *k = zr_setting_find(name, strlen(name));
     struct out o = {why, size, 0};
 
-    if (k && set(c, k, value))
+    if (!k) {
+        put_text(&o, "unknown setting '%.64s': expected one of ", name);
+        for (size_t i = 0; i < zr_setting_count; i++)
+            put_text(&o, "%s%s", i ? ", " : "", zr_settings[i].name);
+        return false;
+    }
+    if (set_value(c, k, value))
         return true;
-    if (k)
-        put(&o, "bad value '%.200s' of %s: expected %s", value, k->name, k->values);
-    else
-        put(&o, "unknown setting '%.64s': expected one of ", name);
-    for (size_t i = 0; !k && i < zr_setting_count; i++)
-        put(&o, "%s%s", i ? ", " : "", zr_settings[i].name);
+    put_text(&o, "bad value '%.200s' of %s: expected %s", value, k->name, k->values);
     return false;
 }
 
 void zr_preset_set(struct zr_settings *c, const struct zr_preset *p) {
     for (size_t i = 0; i < zr_setting_count; i++)
-        if (strcmp(zr_settings[i].name, "stats") != 0 && strcmp(zr_settings[i].name, "record") != 0 &&
+        if (strcmp(zr_settings[i].name, "stats") != 0 &&
+            strcmp(zr_settings[i].name, "record") != 0 &&
             strcmp(zr_settings[i].name, "stacks") != 0)
-            set(c, &zr_settings[i], zr_settings[i].fallback);
+            set_value(c, &zr_settings[i], zr_settings[i].fallback);
     zr_settings_parse(c, p->settings, ',', NULL, NULL);
 }
 
@@ -305,22 +336,23 @@ static bool parse_item(struct zr_settings *c, char *name, char *why, size_t size
     const struct zr_preset *p;
 
     if (!*value) {
-        put(&o, "'%.200s' has no value: expected key:value", name);
+        put_text(&o, "'%.200s' has no value: expected key:value", name);
         return false;
     }
     *value = '\0';
-    name = trim(name);
-    value = trim(value + 1);
+    name = trim_blanks(name);
+    value = trim_blanks(value + 1);
     if (strcmp(name, "preset") != 0)
         return zr_setting_set(c, name, value, why, size);
     p = zr_preset_find(value, strlen(value));
-    if (p)
+    if (p) {
         zr_preset_set(c, p);
-    else
-        put(&o, "unknown preset '%.64s': expected one of ", value);
-    for (size_t i = 0; !p && i < zr_preset_count; i++)
-        put(&o, "%s%s", i ? ", " : "", zr_presets[i].name);
-    return p != NULL;
+        return true;
+    }
+    put_text(&o, "unknown preset '%.64s': expected one of ", value);
+    for (size_t i = 0; i < zr_preset_count; i++)
+        put_text(&o, "%s%s", i ? ", " : "", zr_presets[i].name);
+    return false;
 }
 
 bool zr_settings_parse(struct zr_settings *c, const char *text, char separator,
@@ -329,13 +361,14 @@ bool zr_settings_parse(struct zr_settings *c, const char *text, char separator,
     bool good = true;
 
     for (size_t length; *text; text += length + (text[length] != '\0')) {
-        char item[sizeof c->text + 64], why[640], *trimmed; /* the value of a longer item is too long, too */
+        char item[sizeof c->text + 64], why[640],
+            *trimmed; /* the value of a longer item is too long, too */
 
         length = strcspn(text, ends);
         snprintf(item, sizeof item, "%.*s", (int)length, text);
         if (separator == '\n')
             item[strcspn(item, "#")] = '\0';
-        trimmed = trim(item);
+        trimmed = trim_blanks(item);
         if (!*trimmed || parse_item(c, trimmed, why, sizeof why))
             continue;
         good = false;
@@ -345,7 +378,7 @@ bool zr_settings_parse(struct zr_settings *c, const char *text, char separator,
     return good;
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------ */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static void put_amount(struct out *o, const struct zr_amount *a) {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -353,17 +386,17 @@ static void put_amount(struct out *o, const struct zr_amount *a) {
     uint64_t n = a->bytes;
 
     if (!a->set)
-        put(o, "none");
+        put_text(o, "none");
     else if (a->is_auto)
-        put(o, "auto");
+        put_text(o, "auto");
     else if (a->percent_x100)
-        put(o, rest ? "%u.%02u%%" : "%u%%", a->percent_x100 / 100, rest);
+        put_text(o, rest ? "%u.%02u%%" : "%u%%", a->percent_x100 / 100, rest);
     else if (!n)
-        put(o, "0");
+        put_text(o, "0");
     else {
         for (; u < 4 && n % 1024 == 0; u++)
             n /= 1024;
-        put(o, "%llu%s", (unsigned long long)n, unit[u]);
+        put_text(o, "%llu%s", (unsigned long long)n, unit[u]);
     }
 }
 
@@ -373,7 +406,7 @@ static void put_time(struct out *o, uint64_t ns) {
 
     while (ns % u->factor)
         u++;
-    put(o, "%llu%s", (unsigned long long)(ns / u->factor), u->name);
+    put_text(o, "%llu%s", (unsigned long long)(ns / u->factor), u->name);
 }
 
 static void put_value(struct out *o, const struct zr_settings *c, const struct zr_setting *k) {
@@ -385,10 +418,10 @@ static void put_value(struct out *o, const struct zr_settings *c, const struct z
     case ZR_TYPE_CHOICE:
         for (int n = *(const enum zr_value *)at; n > 0; n--)
             value = strchr(value, '|') + 1;
-        put(o, "%.*s", (int)strcspn(value, "|"), value);
+        put_text(o, "%.*s", (int)strcspn(value, "|"), value);
         break;
     case ZR_TYPE_SWITCH:
-        put(o, *(const bool *)at ? "on" : "off");
+        put_text(o, *(const bool *)at ? "on" : "off");
         break;
     case ZR_TYPE_AMOUNT:
         put_amount(o, at);
@@ -397,14 +430,14 @@ static void put_value(struct out *o, const struct zr_settings *c, const struct z
         put_time(o, *(const uint64_t *)at);
         break;
     case ZR_TYPE_TEXT:
-        put(o, "%s", *(const char *const *)at ? *(const char *const *)at : "none");
+        put_text(o, "%s", *(const char *const *)at ? *(const char *const *)at : "none");
         break;
     case ZR_TYPE_INJECT:
         if (!list->count)
-            put(o, "none");
+            put_text(o, "none");
         for (unsigned i = 0; i < list->count; i++)
-            put(o, "%s%s@%llu=0x%llx", i ? "+" : "", list->rule[i].call, (unsigned long long)list->rule[i].nth,
-                (unsigned long long)list->rule[i].code);
+            put_text(o, "%s%s@%llu=0x%llx", i ? "+" : "", list->rule[i].call,
+                     (unsigned long long)list->rule[i].nth, (unsigned long long)list->rule[i].code);
         break;
     }
 }
@@ -413,7 +446,7 @@ size_t zr_settings_print(const struct zr_settings *c, char *out, size_t size) {
     struct out o = {out, size, 0};
 
     for (size_t i = 0; i < zr_setting_count; i++) {
-        put(&o, "%s%s:", i ? "," : "", zr_settings[i].name);
+        put_text(&o, "%s%s:", i ? "," : "", zr_settings[i].name);
         put_value(&o, c, &zr_settings[i]);
     }
     return o.used;

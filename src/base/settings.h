@@ -14,7 +14,14 @@ enum zr_value {
 #include "base/settings.def"
 };
 
-enum zr_setting_type { ZR_TYPE_CHOICE, ZR_TYPE_SWITCH, ZR_TYPE_AMOUNT, ZR_TYPE_TIME, ZR_TYPE_TEXT, ZR_TYPE_INJECT };
+enum zr_setting_type {
+    ZR_TYPE_CHOICE,
+    ZR_TYPE_SWITCH,
+    ZR_TYPE_AMOUNT,
+    ZR_TYPE_TIME,
+    ZR_TYPE_TEXT,
+    ZR_TYPE_INJECT
+};
 
 /* Bytes, or hundredths of a percent of the device's memory. */
 struct zr_amount {
@@ -68,19 +75,32 @@ void zr_settings_default(struct zr_settings *c);
 /* Copies what is in force: texts that were replaced take no room in the copy. */
 void zr_settings_copy(struct zr_settings *to, const struct zr_settings *from);
 bool zr_settings_equal(const struct zr_settings *a, const struct zr_settings *b);
-/* Sets one setting. On a bad value: false, the setting unchanged, `why` says what was given and what was expected. */
-bool zr_setting_set(struct zr_settings *c, const char *name, const char *value, char *why, size_t size);
-/* Sets a whole preset: its settings, and the default of every setting but stats, record and stacks. */
+/*
+ * Sets one setting. On a bad value: false, the setting unchanged, `why` says what was given and
+ * what was expected.
+ */
+bool zr_setting_set(struct zr_settings *c, const char *name, const char *value, char *why,
+                    size_t size);
+/*
+ * Sets a whole preset: its settings, and the default of every setting but stats, record and stacks.
+ */
 void zr_preset_set(struct zr_settings *c, const struct zr_preset *p);
 /*
- * Applies "key:value,key:value" (key=value too, and preset:NAME). Each bad item is reported and skipped; false if there
- * was one. With '\n' as the separator the lines of a file, in which a # starts a comment.
+ * Applies "key:value,key:value" (key=value too, and preset:NAME). Each bad item is reported and
+ * skipped; false if there was one. With '\n' as the separator the lines of a file, in which a #
+ * starts a comment.
  */
 bool zr_settings_parse(struct zr_settings *c, const char *text, char separator,
                        void (*bad)(const char *why, void *data), void *data);
-/* All settings as "key:value,..." in the order of the table; always terminated. Returns the full length. */
+/*
+ * All settings as "key:value,..." in the order of the table; always terminated. Returns the full
+ * length.
+ */
 size_t zr_settings_print(const struct zr_settings *c, char *out, size_t size);
-/* Parses 12GiB, 512M, 1.5g or 80 %; false if it is none of these. K, M, G, T and KiB are 1024s, KB is 1000s. */
+/*
+ * Parses 12GiB, 512M, 1.5g or 80 %; false if it is none of these. K, M, G, T and KiB are 1024s, KB
+ * is 1000s.
+ */
 bool zr_parse_amount(const char *s, struct zr_amount *out);
 /* Parses 1s, 500ms, 20us, 5ns or 2m; a bare number is seconds. */
 bool zr_parse_time(const char *s, uint64_t *ns);

@@ -1,6 +1,6 @@
 /*
- * All thread-local state, in one structure. Each part belongs to the folder that it is named after; nothing else in
- * src/ is thread-local.
+ * All thread-local state, in one structure. Each part belongs to the folder that it is named after;
+ * nothing else in src/ is thread-local.
  */
 #ifndef ZEROUTE_BASE_THREAD_H
 #define ZEROUTE_BASE_THREAD_H
@@ -14,14 +14,16 @@
 struct zr_thread {
     struct zr_op *op; /* the innermost operation, or NULL; read it with zr_op_innermost() */
     bool attended;    /* zr_thread_attend() has registered the end of this thread */
-    bool ended;       /* its exit handler has run: from now on it has no shard, stripe or chunk of its own */
+    bool
+        ended; /* its exit handler has run: from now on it has no shard, stripe or chunk of its own */
     struct {
         struct zr_shard *shard; /* NULL: none yet, or none available */
         bool off;               /* there are no statistics */
-        bool shared;            /* its shard is the one that threads without their own share: updates are atomic */
+        bool
+            shared; /* its shard is the one that threads without their own share: updates are atomic */
         const struct zr_library *library; /* that called last */
         uint32_t library_checks;          /* calls until the list of libraries is checked again */
-        struct zr_pace *pace;             /* which calls are quick, and when the next of them is timed */
+        struct zr_pace *pace; /* which calls are quick, and when the next of them is timed */
         uint32_t random;
     } stats;
     struct {
@@ -30,11 +32,11 @@ struct zr_thread {
         unsigned spares;
     } cache;
     struct {
-        int error;                          /* of the last allocation from a pool, as UMF asks for it */
-        void *params;                       /* of UMF that the adapter has set last, */
-        size_t limit;                       /* their limit, */
-        bool for_device;                    /* and whether they are for device memory */
-        const void *first, *second;         /* the objects of the last request, */
+        int error;                  /* of the last allocation from a pool, as UMF asks for it */
+        void *params;               /* of UMF that the adapter has set last, */
+        size_t limit;               /* their limit, */
+        bool for_device;            /* and whether they are for device memory */
+        const void *first, *second; /* the objects of the last request, */
         const struct zr_practice *practice; /* what the runtime does for them, */
         uint32_t epoch;                     /* and when that was so */
     } sycl;

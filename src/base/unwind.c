@@ -1,9 +1,10 @@
 /*
  * Unwinding through our frames without needing libgcc_s.
  *
- * What the compiler emits for a cleanup refers to two functions of libgcc_s, and a preload that needs that
- * library would load it into every shell. Whoever throws has it already: it is looked up when something is
- * thrown. Without it (a thrower with an unwinder of its own inside) our frames are passed over.
+ * What the compiler emits for a cleanup refers to two functions of libgcc_s, and a preload that
+ * needs that library would load it into every shell. Whoever throws has it already: it is looked up
+ * when something is thrown. Without it (a thrower with an unwinder of its own inside) our frames
+ * are passed over.
  */
 #include "base/base.h"
 

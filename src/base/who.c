@@ -22,7 +22,8 @@ static bool begins_with_one(const char *name, const char *const *stems, size_t c
 
 static enum zr_who who_by_name(const char *soname) {
     static const char *const loaders[] = {"libze_loader"};
-    static const char *const runtimes[] = {"libur_", "libpi_", "libumf", "libsycl.so", "libsycl-preview.so"};
+    static const char *const runtimes[] = {"libur_", "libpi_", "libumf", "libsycl.so",
+                                           "libsycl-preview.so"};
 
     if (BEGINS_WITH_ONE(soname, loaders))
         return ZR_WHO_LOADER;
@@ -35,7 +36,8 @@ static enum zr_who who_by_name(const char *soname) {
 struct exports {
     const ElfW(Sym) * symbols;
     const char *names;
-    const uint32_t *hash; /* buckets, first symbol, words of the filter, its shift; then the filter */
+    const uint32_t
+        *hash; /* buckets, first symbol, words of the filter, its shift; then the filter */
 };
 
 /* A table that was not relocated (the vdso's) is an offset, not an address. */
@@ -85,8 +87,9 @@ static bool defines(const struct exports *e, const char *name) {
 
 /* libsycl, UR's loader, UR's adapters up to 2025.2 and from 2025.3 on, UMF, and the plugins of older runtimes. */
 static bool exports_runtime(const struct zr_elf *elf) {
-    static const char *const marks[] = {"__sycl_register_lib",       "urAdapterGet",  "urGetGlobalProcAddrTable",
-                                        "urGetAdapterProcAddrTable", "umfPoolCreate", "piPluginInit"};
+    static const char *const marks[] = {
+        "__sycl_register_lib",       "urAdapterGet",  "urGetGlobalProcAddrTable",
+        "urGetAdapterProcAddrTable", "umfPoolCreate", "piPluginInit"};
     struct exports e;
 
     if (!read_exports(elf, &e))
