@@ -1,8 +1,9 @@
 /*
- * The real entry points: which loaders and drivers are in the process, and what lies below each hook.
+ * The real entry points: which loaders and drivers are in the process, and what lies below each
+ * hook.
  *
- * Never loads anything. The loader is found among the loaded libraries, and pinned once seen, because the pointers that
- * were handed out must stay valid.
+ * Never loads anything. The loader is found among the loaded libraries, and pinned once seen,
+ * because the pointers that were handed out must stay valid.
  */
 #include "base/dl.h"
 #include "driver/driver.h"
@@ -32,17 +33,20 @@ void zr_missed(const char *format, ...) {
     zr_work_lost("calls may bypass zeroute");
 }
 
-/* --- which library is it ------------------------------------------------------------------------------------------ */
+/* --- which library is it ---------------------------------------------------------------------- */
 
 /* Whether this library itself, not a dependency of it, defines the name. */
-static bool defines(const struct zr_elf *f, void *handle, const char *name) {
+static bool library_defines(const struct zr_elf *f, void *handle, const char *name) {
     struct zr_elf at;
     void *p = zr_real_dlsym(handle, name);
 
     return p && zr_elf_find_now(p, &at) && at.start == f->start;
 }
 
-/* By soname where it has the usual one, else by what only a loader, a layer (of no interest) or a driver exports. */
+/*
+ * By soname where it has the usual one, else by what only a loader, a layer (of no interest) or a
+ * driver exports.
+ */
 static enum zr_loaded_kind kind_of(const struct zr_elf *f, void *handle) {
     const char *name = f->soname;
 
@@ -50,16 +54,20 @@ static enum zr_loaded_kind kind_of(const struct zr_elf *f, void *handle) {
         return ZR_LOADED_LOADER;
     if (!handle || (strncmp(name, "libze_", 6) == 0 && strstr(name, "_layer")))
         return ZR_LOADED_OTHER;
-    if (defines(f, handle, "zelLoaderTranslateHandle"))
+    if (library_defines(f, handle, "zelLoaderTranslateHandle"))
         return ZR_LOADED_LOADER;
-    if (!defines(f, handle, "zelLoaderGetVersion") && defines(f, handle, "zeGetGlobalProcAddrTable") &&
-        defines(f, handle, "zeGetDriverProcAddrTable"))
+    if (!library_defines(f, handle, "zelLoaderGetVersion") &&
+        library_defines(f, handle, "zeGetGlobalProcAddrTable") &&
+        library_defines(f, handle, "zeGetDriverProcAddrTable"))
         return ZR_LOADED_DRIVER;
     return ZR_LOADED_OTHER;
 }
 
-/* The caller holds the lock. The library is unloaded: nobody can still be calling through its hooks. */
-static void forget(int n) {
+/*
+ * The caller holds the lock. The library is unloaded: nobody can still be calling through its
+ * hooks.
+ */
+static void forget_library(int n) {
     for (int s = 0; s < ZR_LOADED; s++)
         if (zr_table_set[s] == n + 1) {
             memset(zr_original[ZR_HOOK_TABLE + s], 0, sizeof *zr_original);
@@ -71,8 +79,9 @@ static void forget(int n) {
 }
 
 /*
- * A library is identified by its file. If it is loaded again elsewhere, or where another one was, the entry of the
- * unloaded one is dropped. A driver's handle is its loader's: a reference of ours would keep it from being unloaded.
+ * A library is identified by its file. If it is loaded again elsewhere, or where another one was,
+ * the entry of the unloaded one is dropped. A driver's handle is its loader's: a reference of ours
+ * would keep it from being unloaded.
  */
 static int number_of(const struct zr_elf *f, enum zr_loaded_kind kind, void *handle) {
     uint64_t file = zr_hash(f->path);
@@ -84,7 +93,7 @@ static int number_of(const struct zr_elf *f, enum zr_loaded_kind kind, void *han
         struct zr_loaded *l = &zr_loaded[i];
 
         if (l->base && (l->base == f->start) != (l->file == file))
-            forget(i);
+            forget_library(i);
         if (l->base == f->start || (n < 0 && !l->base))
             n = i;
     }
@@ -97,7 +106,8 @@ static int number_of(const struct zr_elf *f, enum zr_loaded_kind kind, void *han
     }
     zr_unlock(&zr_loaded_lock);
     if (n < 0)
-        zr_missed("calls to %s, because the process has more than %d Level Zero libraries", f->soname, ZR_LOADED);
+        zr_missed("calls to %s, because the process has more than %d Level Zero libraries",
+                  f->soname, ZR_LOADED);
     return n;
 }
 
@@ -123,7 +133,8 @@ enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number)
             dlclose(handle); /* it stays loaded: somebody else's code is running in it */
     }
     kind = kind_of(&f, handle);
-    pinned = kind == ZR_LOADED_LOADER ? dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) : NULL;
+    pinned =
+        kind == ZR_LOADED_LOADER ? dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) : NULL;
     if (kind != ZR_LOADED_OTHER)
         *number = number_of(&f, kind, pinned ? pinned : handle);
     if (pinned && *number >= 0)
@@ -131,7 +142,7 @@ enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number)
     return kind;
 }
 
-/* --- what lies below ---------------------------------------------------------------------------------------------- */
+/* --- what lies below -------------------------------------------------------------------------- */
 static ze_result_t no_loader(void) {
     return ZE_RESULT_ERROR_UNINITIALIZED;
 }
@@ -165,8 +176,10 @@ zr_function zr_next(const char *name, const void *caller) {
     void *handle;
 
     __atomic_store_n(&zr_touched, true, __ATOMIC_RELAXED);
-    if (!p && (handle = loader_handle(caller)))
-        p = zr_real_dlsym(handle, name);
+    if (!p) {
+        handle = loader_handle(caller);
+        p = handle ? zr_real_dlsym(handle, name) : NULL;
+    }
     if (!p)
         dlerror(); /* clears the error of a failed lookup of ours */
     errno = saved;
@@ -195,12 +208,16 @@ zr_function zr_function_below(uint32_t hook, const void *caller, const char *nam
     return ZR_FUNCTION(p);
 }
 
-/* With a single driver in the process handles are the driver's own; with more than one they may be wrapped. */
+/*
+ * With a single driver in the process handles are the driver's own; with more than one they may be
+ * wrapped.
+ */
 zr_function zr_function_of_driver(const char *name) {
     int only = -1;
 
     for (int n = 0; n < ZR_LOADED; n++) {
-        if (!__atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE) || zr_loaded[n].kind != ZR_LOADED_DRIVER)
+        if (!__atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE) ||
+            zr_loaded[n].kind != ZR_LOADED_DRIVER)
             continue;
         if (only >= 0)
             return NULL;
@@ -219,7 +236,10 @@ zr_function zr_find_original(uint32_t hook, unsigned entry, const void *caller) 
     return zr_next("zeInit", caller) ? (zr_function)not_in_loader : (zr_function)no_loader;
 }
 
-/* A driver is what the loader loads when somebody starts it; the loader alone may just be linked. */
+/*
+ * A driver is what the loader loads when somebody starts it; the loader alone may just be linked.
+ */
 bool zr_is_driver_name(const char *file) {
-    return strncmp(file, "libze_", 6) == 0 && strncmp(file, "libze_loader", 12) != 0 && !strstr(file, "_layer");
+    return strncmp(file, "libze_", 6) == 0 && strncmp(file, "libze_loader", 12) != 0 &&
+           !strstr(file, "_layer");
 }

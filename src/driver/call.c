@@ -1,7 +1,10 @@
 /* A call in progress: what every call does when it comes in, and around the driver's part of it. */
 #include "driver/driver.h"
 
-/* A call below one of ours passes down, unless that one lets the program's calls in or has them watched. */
+/*
+ * A call below one of ours passes down, unless that one lets the program's calls in or has them
+ * watched.
+ */
 ZR_COLD bool zr_op_passes_down(void) {
     const struct zr_op *above = zr_op_innermost();
 
@@ -20,8 +23,10 @@ bool zr_op_enter(struct zr_op *op, struct zr_arrival from, enum zr_entry entry) 
     op->entered = false;
     if (zr_exiting() || (unlikely(zr_thread.op) && zr_op_passes_down()))
         return false;
-    *op = (struct zr_op){
-        .caller = from.caller, .hook = from.hook, .entry = (uint16_t)entry, .via = (uint8_t)ZR_VIA_OF(from.hook)};
+    *op = (struct zr_op){.caller = from.caller,
+                         .hook = from.hook,
+                         .entry = (uint16_t)entry,
+                         .via = (uint8_t)ZR_VIA_OF(from.hook)};
     zr_op_begin(op);
     zr_fork_check();
     zr_config_load();
@@ -40,7 +45,8 @@ ZR_COLD ze_result_t zr_descend(enum zr_entry entry, uint64_t *start) {
     for (unsigned i = 0; i < zr_config.inject.count; i++) {
         const struct zr_inject *rule = &zr_config.inject.rule[i];
 
-        if (rule->call == zr_entry_name[entry] && __atomic_add_fetch(&calls[i], 1, __ATOMIC_RELAXED) == rule->nth)
+        if (rule->call == zr_entry_name[entry] &&
+            __atomic_add_fetch(&calls[i], 1, __ATOMIC_RELAXED) == rule->nth)
             code = (ze_result_t)rule->code;
     }
     if (code != ZE_RESULT_SUCCESS)
@@ -49,7 +55,8 @@ ZR_COLD ze_result_t zr_descend(enum zr_entry entry, uint64_t *start) {
     return code;
 }
 
-ZR_COLD void zr_ascend(enum zr_entry entry, size_t bytes, uint64_t start, uint32_t weight, ze_result_t result) {
+ZR_COLD void zr_ascend(enum zr_entry entry, size_t bytes, uint64_t start, uint32_t weight,
+                       ze_result_t result) {
     if (weight)
         zr_time_call(entry, bytes, start, weight);
     if (result != ZE_RESULT_SUCCESS)

@@ -1,8 +1,10 @@
 /*
- * Drivers and cards by number. Cards: device handles to small numbers, in the order in which zeDeviceGet lists them.
+ * Drivers and cards by number. Cards: device handles to small numbers, in the order in which
+ * zeDeviceGet lists them.
  *
- * One card can have several handles: an old loader with two drivers wraps them, so that the same card looks
- * different at the loader and at the driver's hook. Handles are joined by the card's UUID.
+ * One card can have several handles: an old loader with two drivers wraps them, so that the same
+ * card looks different at the loader and at the driver's hook. Handles are joined by the card's
+ * UUID.
  */
 #include "driver/driver.h"
 #include "machine/machine.h"
@@ -27,19 +29,22 @@ static struct {
     ze_device_handle_t handle; /* of the card itself, valid at this hook */
     uint32_t hook;
 } card[CARDS];
-static unsigned cards;
-/* Sysman's memory modules. Sysman has its own device handles; the UUID is that of the core API's device. */
+static unsigned card_count;
+/*
+ * Sysman's memory modules. Sysman has its own device handles; the UUID is that of the core API's
+ * device.
+ */
 static struct {
     zes_mem_handle_t handle;
     ze_device_handle_t device;
     uuid uuid;
     uint32_t among; /* modules that its device has */
-} module[MODULES];
-static unsigned module_count;
-static struct zr_lock lock;
+} sysman_module[MODULES];
+static unsigned sysman_module_count;
+static struct zr_lock device_lock;
 
 /* Its index in known[], or -1. There are few handles: a linear search is as fast as a hash. */
-static int find(ze_device_handle_t device) {
+static int find_handle(ze_device_handle_t device) {
     for (unsigned i = 0, n = __atomic_load_n(&known_count, __ATOMIC_ACQUIRE); device && i < n; i++)
         if (known[i].handle == device)
             return (int)i;
@@ -47,20 +52,20 @@ static int find(ze_device_handle_t device) {
 }
 
 unsigned zr_device_known(ze_device_handle_t device) {
-    int at = find(device);
+    int at = find_handle(device);
 
     return at < 0 ? (unsigned)ZR_UNKNOWN_DEVICE : known[at].number;
 }
 
 bool zr_device_is_part(ze_device_handle_t device) {
-    int at = find(device);
+    int at = find_handle(device);
 
     return at >= 0 && known[at].is_part;
 }
 
 /* The caller holds the lock. */
 static void learn(ze_device_handle_t device, unsigned number, bool is_part) {
-    if (!device || known_count == HANDLES || find(device) >= 0)
+    if (!device || known_count == HANDLES || find_handle(device) >= 0)
         return;
     known[known_count].handle = device;
     known[known_count].number = number;
@@ -68,10 +73,13 @@ static void learn(ze_device_handle_t device, unsigned number, bool is_part) {
     __atomic_store_n(&known_count, known_count + 1, __ATOMIC_RELEASE);
 }
 
-/* The card with this UUID, the `rank`-th of several from 0; ZR_UNKNOWN_DEVICE if there is none or the UUID is empty. */
+/*
+ * The card with this UUID, the `rank`-th of several from 0; ZR_UNKNOWN_DEVICE if there is none or
+ * the UUID is empty.
+ */
 static unsigned card_with(const uint8_t *id, unsigned rank) {
     static const uuid nothing;
-    unsigned n = __atomic_load_n(&cards, __ATOMIC_ACQUIRE);
+    unsigned n = __atomic_load_n(&card_count, __ATOMIC_ACQUIRE);
 
     for (unsigned i = 0; i < n && memcmp(id, nothing, sizeof nothing) != 0; i++)
         if (memcmp(card[i].uuid, id, sizeof nothing) == 0 && rank-- == 0)
@@ -80,21 +88,24 @@ static unsigned card_with(const uint8_t *id, unsigned rank) {
 }
 
 /* That card, or a new one if there is none. The caller holds the lock. */
-static unsigned card_of(const struct zr_op *op, ze_device_handle_t device, const uint8_t *id, unsigned rank) {
+static unsigned card_of(const struct zr_op *op, ze_device_handle_t device, const uint8_t *id,
+                        unsigned rank) {
     unsigned number = card_with(id, rank);
 
-    if (number != ZR_UNKNOWN_DEVICE || cards == CARDS)
-        return number != ZR_UNKNOWN_DEVICE ? number : CARDS - 1;
-    number = cards;
+    if (number != ZR_UNKNOWN_DEVICE)
+        return number;
+    if (card_count == CARDS)
+        return CARDS - 1;
+    number = card_count;
     memcpy(card[number].uuid, id, sizeof card[number].uuid);
     card[number].handle = device;
     card[number].hook = op->hook;
-    __atomic_store_n(&cards, number + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&card_count, number + 1, __ATOMIC_RELEASE);
     return number;
 }
 
 ze_device_handle_t zr_device_handle(unsigned number, uint32_t *hook) {
-    if (number >= __atomic_load_n(&cards, __ATOMIC_ACQUIRE))
+    if (number >= __atomic_load_n(&card_count, __ATOMIC_ACQUIRE))
         return NULL;
     *hook = card[number].hook;
     return card[number].handle;
@@ -106,9 +117,10 @@ static bool properties(struct zr_op *op, ze_device_handle_t device, ze_device_pr
     return ZR_BELOW(op, zeDeviceGetProperties)(device, p) == ZE_RESULT_SUCCESS;
 }
 
-/* --- lists of devices --------------------------------------------------------------------------------------------- */
+/* --- lists of devices ------------------------------------------------------------------------- */
 
-static __attribute__((format(printf, 3, 4))) void note(unsigned number, const char *what, const char *format, ...) {
+static __attribute__((format(printf, 3, 4))) void note_card(unsigned number, const char *what,
+                                                            const char *format, ...) {
     char key[48], value[208];
     va_list ap;
 
@@ -119,8 +131,10 @@ static __attribute__((format(printf, 3, 4))) void note(unsigned number, const ch
     zr_fingerprint_note(key, value);
 }
 
-/* Notes the card in the fingerprint, and its bus address, by which the kernel's figures are found. */
-static void describe(struct zr_op *op, unsigned number) {
+/*
+ * Notes the card in the fingerprint, and its bus address, by which the kernel's figures are found.
+ */
+static void describe_card(struct zr_op *op, unsigned number) {
     typedef ze_result_t (*get_pci)(ze_device_handle_t, ze_pci_ext_properties_t *);
     get_pci get = (get_pci)zr_function_below(op->hook, op->caller, "zeDevicePciGetPropertiesExt");
     ze_pci_ext_properties_t pci = {.stype = ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES};
@@ -128,14 +142,16 @@ static void describe(struct zr_op *op, unsigned number) {
     ze_device_properties_t p;
 
     if (properties(op, card[number].handle, &p))
-        note(number, "", "%.64s %04x:%04x, %llu MHz", p.name, (unsigned)p.vendorId, (unsigned)p.deviceId,
-             (unsigned long long)p.coreClockRate);
+        note_card(number, "", "%.64s %04x:%04x, %llu MHz", p.name, (unsigned)p.vendorId,
+                  (unsigned)p.deviceId, (unsigned long long)p.coreClockRate);
     if (get && get(card[number].handle, &pci) == ZE_RESULT_SUCCESS) {
-        note(number, ".pci", "%04x:%02x:%02x.%x", (unsigned)a->domain, (unsigned)a->bus, (unsigned)a->device,
-             (unsigned)a->function);
-        zr_drm_name(number, (uint64_t)a->domain << 16 | (uint64_t)a->bus << 8 | a->device << 3 | a->function);
+        note_card(number, ".pci", "%04x:%02x:%02x.%x", (unsigned)a->domain, (unsigned)a->bus,
+                  (unsigned)a->device, (unsigned)a->function);
+        zr_drm_name(number, (uint64_t)a->domain << 16 | (uint64_t)a->bus << 8 | a->device << 3 |
+                                a->function);
     }
-    note(number, ".memory", "%llu MiB", (unsigned long long)zr_device_memory(op, card[number].handle) >> 20);
+    note_card(number, ".memory", "%llu MiB",
+              (unsigned long long)zr_device_memory(op, card[number].handle) >> 20);
 }
 
 /* How many earlier devices of the list have the same UUID. */
@@ -147,7 +163,10 @@ static unsigned rank_in(uuid *ids, uint32_t i) {
     return rank;
 }
 
-/* Two handles of one list are two cards, whatever their UUIDs: without sysfs Intel's driver gives all cards one. */
+/*
+ * Two handles of one list are two cards, whatever their UUIDs: without sysfs Intel's driver gives
+ * all cards one.
+ */
 void zr_device_seen(struct zr_op *op, const ze_device_handle_t *devices, uint32_t count) {
     ze_device_handle_t handle[CARDS];
     unsigned before, after, n = 0;
@@ -161,28 +180,29 @@ void zr_device_seen(struct zr_op *op, const ze_device_handle_t *devices, uint32_
         memcpy(ids[n], p.uuid.id, sizeof ids[n]);
         handle[n++] = devices[i];
     }
-    zr_lock(&lock);
-    before = cards;
+    zr_lock(&device_lock);
+    before = card_count;
     for (unsigned i = 0; i < n; i++)
-        if (find(handle[i]) < 0)
+        if (find_handle(handle[i]) < 0)
             learn(handle[i], card_of(op, handle[i], ids[i], rank_in(ids, i)), false);
-    after = cards;
-    zr_unlock(&lock);
+    after = card_count;
+    zr_unlock(&device_lock);
     for (n = before; n < after; n++)
-        describe(op, n);
+        describe_card(op, n);
 }
 
-void zr_device_parts(struct zr_op *op, ze_device_handle_t root, const ze_device_handle_t *parts, uint32_t count) {
+void zr_device_parts(struct zr_op *op, ze_device_handle_t root, const ze_device_handle_t *parts,
+                     uint32_t count) {
     unsigned number = zr_device_number(op, root);
 
-    zr_lock(&lock);
+    zr_lock(&device_lock);
     for (uint32_t i = 0; i < count && number != ZR_UNKNOWN_DEVICE; i++)
         learn(parts[i], number, true);
-    zr_unlock(&lock);
+    zr_unlock(&device_lock);
 }
 
 /* Asks the driver, once, about a handle from a list that we did not see. */
-static ZR_COLD unsigned ask(struct zr_op *op, ze_device_handle_t device) {
+static ZR_COLD unsigned ask_driver_about(struct zr_op *op, ze_device_handle_t device) {
     typedef ze_result_t (*get_root)(ze_device_handle_t, ze_device_handle_t *);
     get_root get = (get_root)zr_function_below(op->hook, op->caller, "zeDeviceGetRootDevice");
     ze_device_handle_t root = NULL;
@@ -190,9 +210,10 @@ static ZR_COLD unsigned ask(struct zr_op *op, ze_device_handle_t device) {
 
     if (!device || !properties(op, device, &p))
         return ZR_UNKNOWN_DEVICE;
-    if (p.flags & ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE && get && get(device, &root) == ZE_RESULT_SUCCESS && root != device)
+    if (p.flags & ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE && get &&
+        get(device, &root) == ZE_RESULT_SUCCESS && root != device)
         zr_device_parts(op, root, &device, 1);
-    if (find(device) < 0)
+    if (find_handle(device) < 0)
         zr_device_seen(op, &device, 1);
     return zr_device_known(device);
 }
@@ -200,7 +221,7 @@ static ZR_COLD unsigned ask(struct zr_op *op, ze_device_handle_t device) {
 unsigned zr_device_number(struct zr_op *op, ze_device_handle_t device) {
     unsigned number = zr_device_known(device);
 
-    return likely(number != ZR_UNKNOWN_DEVICE) ? number : ask(op, device);
+    return likely(number != ZR_UNKNOWN_DEVICE) ? number : ask_driver_about(op, device);
 }
 
 uint64_t zr_device_memory(struct zr_op *op, ze_device_handle_t device) {
@@ -219,18 +240,20 @@ uint64_t zr_device_memory(struct zr_op *op, ze_device_handle_t device) {
     return total;
 }
 
-/* --- Sysman ------------------------------------------------------------------------------------------------------- */
+/* --- Sysman ----------------------------------------------------------------------------------- */
 
 static int find_module(zes_mem_handle_t memory) {
-    for (unsigned i = 0, n = __atomic_load_n(&module_count, __ATOMIC_ACQUIRE); i < n; i++)
-        if (module[i].handle == memory)
+    for (unsigned i = 0, n = __atomic_load_n(&sysman_module_count, __ATOMIC_ACQUIRE); i < n; i++)
+        if (sysman_module[i].handle == memory)
             return (int)i;
     return -1;
 }
 
-void zr_device_modules(struct zr_op *op, zes_device_handle_t device, const zes_mem_handle_t *modules, uint32_t count) {
+void zr_device_modules(struct zr_op *op, zes_device_handle_t device,
+                       const zes_mem_handle_t *modules, uint32_t count) {
     typedef ze_result_t (*get_properties)(zes_device_handle_t, zes_device_properties_t *);
-    get_properties get = (get_properties)zr_function_below(op->hook, op->caller, "zesDeviceGetProperties");
+    get_properties get =
+        (get_properties)zr_function_below(op->hook, op->caller, "zesDeviceGetProperties");
     zes_device_properties_t p = {.stype = ZES_STRUCTURE_TYPE_DEVICE_PROPERTIES,
                                  .core.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
     uint32_t among = 0;
@@ -238,18 +261,19 @@ void zr_device_modules(struct zr_op *op, zes_device_handle_t device, const zes_m
     if (!get || get(device, &p) != ZE_RESULT_SUCCESS)
         memset(&p, 0, sizeof p);
     /* The caller may have asked for some of them only. */
-    if (ZR_BELOW(op, zesDeviceEnumMemoryModules)(device, &among, NULL) != ZE_RESULT_SUCCESS || among < count)
+    if (ZR_BELOW(op, zesDeviceEnumMemoryModules)(device, &among, NULL) != ZE_RESULT_SUCCESS ||
+        among < count)
         among = count;
-    zr_lock(&lock);
-    for (uint32_t i = 0; i < count && module_count < MODULES; i++)
+    zr_lock(&device_lock);
+    for (uint32_t i = 0; i < count && sysman_module_count < MODULES; i++)
         if (find_module(modules[i]) < 0) {
-            module[module_count].handle = modules[i];
-            module[module_count].device = (ze_device_handle_t)device;
-            memcpy(module[module_count].uuid, p.core.uuid.id, sizeof(uuid));
-            module[module_count].among = among;
-            __atomic_store_n(&module_count, module_count + 1, __ATOMIC_RELEASE);
+            sysman_module[sysman_module_count].handle = modules[i];
+            sysman_module[sysman_module_count].device = (ze_device_handle_t)device;
+            memcpy(sysman_module[sysman_module_count].uuid, p.core.uuid.id, sizeof(uuid));
+            sysman_module[sysman_module_count].among = among;
+            __atomic_store_n(&sysman_module_count, sysman_module_count + 1, __ATOMIC_RELEASE);
         }
-    zr_unlock(&lock);
+    zr_unlock(&device_lock);
 }
 
 bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *among) {
@@ -259,17 +283,17 @@ bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *am
     *among = 1;
     if (at < 0)
         return false;
-    *number = zr_device_known(module[at].device);
+    *number = zr_device_known(sysman_module[at].device);
     if (*number == ZR_UNKNOWN_DEVICE) {
-        if (card_with(module[at].uuid, 1) != ZR_UNKNOWN_DEVICE)
+        if (card_with(sysman_module[at].uuid, 1) != ZR_UNKNOWN_DEVICE)
             return false; /* several cards have this UUID, so it is not known which one it is */
-        *number = card_with(module[at].uuid, 0);
+        *number = card_with(sysman_module[at].uuid, 0);
     }
-    *among = module[at].among;
+    *among = sysman_module[at].among;
     return true;
 }
 
-/* --- drivers ------------------------------------------------------------------------------------------------------ */
+/* --- drivers ---------------------------------------------------------------------------------- */
 
 /* Without a lock: entries are only ever added. */
 int zr_driver_number(ze_driver_handle_t driver) {
@@ -278,7 +302,8 @@ int zr_driver_number(ze_driver_handle_t driver) {
     for (int n = 0; driver && n < ZR_DRIVERS; n++) {
         ze_driver_handle_t there = NULL;
 
-        if (__atomic_compare_exchange_n(&met[n], &there, driver, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
+        if (__atomic_compare_exchange_n(&met[n], &there, driver, false, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED) ||
             there == driver)
             return n;
     }

@@ -1,8 +1,8 @@
 /*
  * Level Zero as we use it, against any libze-dev from 1.8 (Debian 12) on.
  *
- * Entry points and structures that the installed header may lack are declared here under names of our
- * own, so that a newer header never collides with them.
+ * Entry points and structures that the installed header may lack are declared here under names of
+ * our own, so that a newer header never collides with them.
  */
 #ifndef ZEROUTE_ZE_COMPAT_H
 #define ZEROUTE_ZE_COMPAT_H
@@ -10,7 +10,10 @@
 #include <level_zero/ze_api.h>
 #include <level_zero/zes_api.h>
 
-enum { ZR_TABLE_SLOTS = 64, ZR_NEWEST_API = 1 << 16 | 17 }; /* no function table of that version is longer */
+enum {
+    ZR_TABLE_SLOTS = 64,
+    ZR_NEWEST_API = 1 << 16 | 17
+}; /* no function table of that version is longer */
 
 enum zr_table {
 #define ZR_TABLE(table, ...) ZR_TABLE_##table,
@@ -26,7 +29,10 @@ enum { ZR_STYPE_DRIVER_DDI_HANDLES = 0x20027, ZR_DRIVER_HAS_DDI_HANDLES = 1 };
 /* Physical memory of the host (since 1.10). */
 enum { ZR_PHYSICAL_MEM_FLAG_ON_HOST = 1 << 1 };
 
-/* What SYCL's free_memory asks for, chained to ze_device_memory_properties_t or ze_device_properties_t. */
+/*
+ * What SYCL's free_memory asks for, chained to ze_device_memory_properties_t or
+ * ze_device_properties_t.
+ */
 enum { ZR_STYPE_DEVICE_USABLEMEM_SIZE = 0x20041 };
 struct zr_ze_usable_memory {
     uint32_t stype;

@@ -1,8 +1,8 @@
 /*
- * Objects opened with RTLD_DEEPBIND bind past every preload, and a loader opened that way finds its drivers' tables
- * past us. The dlopen hook notes their names. At the next dlsym the object is loaded and relocated: its GOT slots for
- * dlsym and dlopen, and those of the loader, are then pointed at us, where they would lead without RTLD_DEEPBIND. No
- * other slot is written.
+ * Objects opened with RTLD_DEEPBIND bind past every preload, and a loader opened that way finds its
+ * drivers' tables past us. The dlopen hook notes their names. At the next dlsym the object is
+ * loaded and relocated: its GOT slots for dlsym and dlopen, and those of the loader, are then
+ * pointed at us, where they would lead without RTLD_DEEPBIND. No other slot is written.
  */
 #include "base/dl.h"
 #include "hook/hook.h"
@@ -32,7 +32,10 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) void zr_deep_open(const char *file, i
     errno = saved;
 }
 
-/* Returns false if the slot leads to us already or is neither of the two. *refused: its page cannot be written. */
+/*
+ * Returns false if the slot leads to us already or is neither of the two. *refused: its page cannot
+ * be written.
+ */
 static bool redirect_slot(const char *name, void **slot, bool *refused) {
     bool is_dlsym = strcmp(name, "dlsym") == 0, is_dlopen = strcmp(name, "dlopen") == 0;
     void *to = is_dlsym ? ZR_POINTER(zr_dlsym) : ZR_POINTER(zr_dlopen);
@@ -51,7 +54,10 @@ static bool redirect_slot(const char *name, void **slot, bool *refused) {
     return true;
 }
 
-/* Returns whether a slot led elsewhere. dlopen waits until the object is relocated; its reference keeps it loaded. */
+/*
+ * Returns whether a slot led elsewhere. dlopen waits until the object is relocated; its reference
+ * keeps it loaded.
+ */
 static bool redirect(const char *file) {
     void *handle = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
     struct link_map *map = NULL;
@@ -75,23 +81,29 @@ static bool redirect(const char *file) {
         }
     }
     if (refused)
-        zr_missed("calls through %s, which was opened deep-bound (RTLD_DEEPBIND) and whose memory cannot be "
+        zr_missed("calls through %s, which was opened deep-bound (RTLD_DEEPBIND) and whose memory "
+                  "cannot be "
                   "written" ZR_DEEP,
                   file);
     dlclose(handle);
     return changed;
 }
 
-/* The loader led past us until now. If it has drivers already, it has their tables, and nothing is seen. */
+/*
+ * The loader led past us until now. If it has drivers already, it has their tables, and nothing is
+ * seen.
+ */
 static void report_late(void) {
-    if (zr_elf_named(zr_is_driver_name) == ZR_LIST_FOUND && !__atomic_exchange_n(&zr_touched, true, __ATOMIC_RELAXED))
-        zr_missed("calls through the Level Zero loader, which was opened deep-bound (RTLD_DEEPBIND) and had started "
+    if (zr_elf_named(zr_is_driver_name) == ZR_LIST_FOUND &&
+        !__atomic_exchange_n(&zr_touched, true, __ATOMIC_RELAXED))
+        zr_missed("calls through the Level Zero loader, which was opened deep-bound "
+                  "(RTLD_DEEPBIND) and had started "
                   "its drivers before it was found" ZR_DEEP);
 }
 
 /*
- * Where the list of libraries cannot be read now, what was opened is looked at all the same, and once
- * more the next time.
+ * Where the list of libraries cannot be read now, what was opened is looked at all the same, and
+ * once more the next time.
  */
 void zr_deep_look(void) {
     static uint64_t looked;

@@ -1,12 +1,15 @@
 /*
- * dlsym: what a process gets when it asks for a Level Zero function by name. And dlopen, for deep.c.
+ * dlsym: what a process gets when it asks for a Level Zero function by name. And dlopen, for
+ * deep.c.
  *
- * The functions themselves are assembly: for a name that is not ours they jump to the real function with the caller's
- * return address still on the stack, so that RTLD_NEXT is resolved from the caller's place in the order, and dlopen
- * searches the caller's own path, whatever the optimiser does. For our names zr_dlsym_answer decides what is returned.
+ * The functions themselves are assembly: for a name that is not ours they jump to the real function
+ * with the caller's return address still on the stack, so that RTLD_NEXT is resolved from the
+ * caller's place in the order, and dlopen searches the caller's own path, whatever the optimiser
+ * does. For our names zr_dlsym_answer decides what is returned.
  *
- * Our own ze* exports have hidden versions: a caller that was linked against the loader binds to them, but dlsym never
- * finds them. So a program that probes with dlsym finds what it would find without us.
+ * Our own ze* exports have hidden versions: a caller that was linked against the loader binds to
+ * them, but dlsym never finds them. So a program that probes with dlsym finds what it would find
+ * without us.
  */
 #include "base/dl.h"
 #include "hook/hook.h"
@@ -20,39 +23,39 @@ struct decision {
 };
 struct decision zr_dlsym_answer(void *handle, const char *name, const void *caller);
 
-#define SAVE                                                                                                           \
-    "    pushq %rdi\n"                                                                                                 \
-    "    .cfi_adjust_cfa_offset 8\n"                                                                                   \
-    "    pushq %rsi\n"                                                                                                 \
-    "    .cfi_adjust_cfa_offset 8\n"                                                                                   \
-    "    subq $8, %rsp\n"                                                                                              \
+#define SAVE                                                                                       \
+    "    pushq %rdi\n"                                                                             \
+    "    .cfi_adjust_cfa_offset 8\n"                                                               \
+    "    pushq %rsi\n"                                                                             \
+    "    .cfi_adjust_cfa_offset 8\n"                                                               \
+    "    subq $8, %rsp\n"                                                                          \
     "    .cfi_adjust_cfa_offset 8\n"
-#define RESTORE                                                                                                        \
-    "    addq $8, %rsp\n"                                                                                              \
-    "    .cfi_adjust_cfa_offset -8\n"                                                                                  \
-    "    popq %rsi\n"                                                                                                  \
-    "    .cfi_adjust_cfa_offset -8\n"                                                                                  \
-    "    popq %rdi\n"                                                                                                  \
+#define RESTORE                                                                                    \
+    "    addq $8, %rsp\n"                                                                          \
+    "    .cfi_adjust_cfa_offset -8\n"                                                              \
+    "    popq %rsi\n"                                                                              \
+    "    .cfi_adjust_cfa_offset -8\n"                                                              \
+    "    popq %rdi\n"                                                                              \
     "    .cfi_adjust_cfa_offset -8\n"
 /* zr_NAME: the body decides; at its label 2 it jumps to the real function. */
-#define HOOK(name, body)                                                                                               \
-    __asm__(".text\n"                                                                                                  \
-            ".p2align 4\n"                                                                                             \
-            ".globl zr_" name "\n"                                                                                     \
-            ".type zr_" name ", @function\n"                                                                           \
-            "zr_" name ":\n"                                                                                           \
-            "    .cfi_startproc\n"                                                                                     \
-            "    endbr64\n" body "2:  movq zr_" name "_real(%rip), %rax\n"                                             \
-            "    testq %rax, %rax\n"                                                                                   \
-            "    je 3f\n"                                                                                              \
-            "    jmp *%rax\n"                                                                                          \
-            "3:\n" SAVE "    call zr_" name "_resolve\n" RESTORE "    jmp *%rax\n"                                     \
-            "    .cfi_endproc\n"                                                                                       \
-            ".size zr_" name ", .-zr_" name "\n"                                                                       \
-            ".globl zr_" name "_old\n"                                                                                 \
-            ".type zr_" name "_old, @function\n"                                                                       \
-            ".set zr_" name "_old, zr_" name "\n"                                                                      \
-            ".symver zr_" name ", " name "@@GLIBC_2.34\n"                                                              \
+#define HOOK(name, body)                                                                           \
+    __asm__(".text\n"                                                                              \
+            ".p2align 4\n"                                                                         \
+            ".globl zr_" name "\n"                                                                 \
+            ".type zr_" name ", @function\n"                                                       \
+            "zr_" name ":\n"                                                                       \
+            "    .cfi_startproc\n"                                                                 \
+            "    endbr64\n" body "2:  movq zr_" name "_real(%rip), %rax\n"                         \
+            "    testq %rax, %rax\n"                                                               \
+            "    je 3f\n"                                                                          \
+            "    jmp *%rax\n"                                                                      \
+            "3:\n" SAVE "    call zr_" name "_resolve\n" RESTORE "    jmp *%rax\n"                 \
+            "    .cfi_endproc\n"                                                                   \
+            ".size zr_" name ", .-zr_" name "\n"                                                   \
+            ".globl zr_" name "_old\n"                                                             \
+            ".type zr_" name "_old, @function\n"                                                   \
+            ".set zr_" name "_old, zr_" name "\n"                                                  \
+            ".symver zr_" name ", " name "@@GLIBC_2.34\n"                                          \
             ".symver zr_" name "_old, " name "@GLIBC_2.2.5\n")
 
 HOOK("dlsym", "    testq %rsi, %rsi\n"
@@ -78,7 +81,8 @@ HOOK("dlopen", "    testq %rdi, %rdi\n"
 
 /* The name to open instead of this one, or NULL. */
 const char *zr_dlopen_as(const char *file, int mode, const void *caller);
-ZR_BEFORE_SANITIZERS __attribute__((used)) const char *zr_dlopen_as(const char *file, int mode, const void *caller) {
+ZR_BEFORE_SANITIZERS __attribute__((used)) const char *zr_dlopen_as(const char *file, int mode,
+                                                                    const void *caller) {
     const char *instead = NULL;
 
     if (strncmp(file, "libze_", 6) == 0 && !(mode & RTLD_NOLOAD))
@@ -88,14 +92,16 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) const char *zr_dlopen_as(const char *
     return instead;
 }
 
-static int find(const char *const *names, int count, const char *name) {
+static int find_name(const char *const *names, int count, const char *name) {
     for (int i = 0; i < count; i++)
         if (strcmp(names[i], name) == 0)
             return i;
     return -1;
 }
 
-/* What the caller gets instead of p: a hook if p belongs to a loader or is a driver's table getter. */
+/*
+ * What the caller gets instead of p: a hook if p belongs to a loader or is a driver's table getter.
+ */
 static void *hook_for(void *p, void *handle, int entry, int table) {
     int n;
     enum zr_loaded_kind kind = zr_loaded_of(p, handle, &n);
@@ -122,8 +128,9 @@ static void *work_hook_for(void *p, void *handle, const char *name) {
 }
 
 /*
- * Searches as dlsym(RTLD_DEFAULT) would for the caller: the global scope, then the dependencies of the caller's own
- * library. What only the real dlsym can find is left to it, and hooked later in a table.
+ * Searches as dlsym(RTLD_DEFAULT) would for the caller: the global scope, then the dependencies of
+ * the caller's own library. What only the real dlsym can find is left to it, and hooked later in a
+ * table.
  */
 static void *default_scope(const char *name, const void *caller) {
     void *p = zr_real_dlsym(RTLD_DEFAULT, name);
@@ -133,8 +140,8 @@ static void *default_scope(const char *name, const void *caller) {
 
 static struct decision answer_ze(void *handle, const char *name, const void *caller) {
     struct decision d = {NULL, 0};
-    int entry = find(zr_entry_name, ZR_ENTRIES_ZE, name);
-    int table = entry < 0 ? find(zr_getter_name, ZR_TABLES, name) : -1;
+    int entry = find_name(zr_entry_name, ZR_ENTRIES_ZE, name);
+    int table = entry < 0 ? find_name(zr_getter_name, ZR_TABLES, name) : -1;
     void *p;
 
     if (handle == RTLD_NEXT)
@@ -149,14 +156,15 @@ static struct decision answer_ze(void *handle, const char *name, const void *cal
         return d;
     p = handle == RTLD_DEFAULT ? default_scope(name, caller) : zr_real_dlsym(handle, name);
     if (p) {
-        d.answer = entry < 0 && table < 0 ? work_hook_for(p, handle, name) : hook_for(p, handle, entry, table);
+        d.answer = entry < 0 && table < 0 ? work_hook_for(p, handle, name)
+                                          : hook_for(p, handle, entry, table);
         d.decided = 1;
     }
     return d;
 }
 
-ZR_BEFORE_SANITIZERS __attribute__((used)) struct decision zr_dlsym_answer(void *handle, const char *name,
-                                                                           const void *caller) {
+ZR_BEFORE_SANITIZERS __attribute__((used)) struct decision
+zr_dlsym_answer(void *handle, const char *name, const void *caller) {
     struct decision d = {NULL, 0};
 
     if (__atomic_load_n(&zr_deep_seen, __ATOMIC_RELAXED) && !zr_exiting())

@@ -1,10 +1,10 @@
 /*
- * The loader gap: a runtime adapter asks an older loader for a function that it lacks, keeps the NULL and later calls
- * it. The adapter gets an emulation where one is possible, else a stub that reports "unsupported" in the function's own
- * kind of result (guard.def).
+ * The loader gap: a runtime adapter asks an older loader for a function that it lacks, keeps the
+ * NULL and later calls it. The adapter gets an emulation where one is possible, else a stub that
+ * reports "unsupported" in the function's own kind of result (guard.def).
  *
- * Only the adapters of SYCL runtimes and UMF are given stubs: others may test for NULL and have a fallback of their
- * own. Where the loader has the function, this file does nothing.
+ * Only the adapters of SYCL runtimes and UMF are given stubs: others may test for NULL and have a
+ * fallback of their own. Where the loader has the function, this file does nothing.
  */
 #include "base/dl.h"
 #include "hook/hook.h"
@@ -21,26 +21,30 @@ enum gap {
 static void called(enum gap gap);
 
 /* One function per row, with the calling convention and result type of the function it replaces. */
-#define STUB(type, name, parameters, value)                                                                            \
-    static type stub_##name parameters {                                                                               \
-        called(GAP_##name);                                                                                            \
-        return value;                                                                                                  \
+#define STUB(type, name, parameters, value)                                                        \
+    static type stub_##name parameters {                                                           \
+        called(GAP_##name);                                                                        \
+        return value;                                                                              \
     }
 #define STUB_UNSUPPORTED(name) STUB(ze_result_t, name, (void), ZE_RESULT_ERROR_UNSUPPORTED_FEATURE)
 #define STUB_ZERO(name) STUB(void *, name, (void), NULL)
 #define STUB_ALL_ONES(name) STUB(uint32_t, name, (void), UINT32_MAX)
-#define STUB_COUNT_ZERO(name) STUB(ze_result_t, name, (void *object, uint32_t *count), count_zero(object, count))
-#define STUB_CONTEXT(name) STUB(ze_context_handle_t, name, (ze_driver_handle_t driver), default_context(driver))
-#define STUB_HOST_SYNCHRONIZE(name)                                                                                    \
-    STUB(ze_result_t, name, (ze_command_list_handle_t list, uint64_t timeout), host_synchronize(list, timeout))
-#define STUB_ROOT_DEVICE(name)                                                                                         \
-    STUB(ze_result_t, name, (ze_device_handle_t device, ze_device_handle_t * root), root_device(device, root))
-#define STUB_NOTHING(name)                                                                                             \
-    static void stub_##name(void) {                                                                                    \
-        called(GAP_##name);                                                                                            \
+#define STUB_COUNT_ZERO(name)                                                                      \
+    STUB(ze_result_t, name, (void *object, uint32_t *count), count_zero(object, count))
+#define STUB_CONTEXT(name)                                                                         \
+    STUB(ze_context_handle_t, name, (ze_driver_handle_t driver), default_context(driver))
+#define STUB_HOST_SYNCHRONIZE(name)                                                                \
+    STUB(ze_result_t, name, (ze_command_list_handle_t list, uint64_t timeout),                     \
+         host_synchronize(list, timeout))
+#define STUB_ROOT_DEVICE(name)                                                                     \
+    STUB(ze_result_t, name, (ze_device_handle_t device, ze_device_handle_t * root),                \
+         root_device(device, root))
+#define STUB_NOTHING(name)                                                                         \
+    static void stub_##name(void) {                                                                \
+        called(GAP_##name);                                                                        \
     }
 
-/* --- emulations --------------------------------------------------------------------------------------------------- */
+/* --- emulations ------------------------------------------------------------------------------- */
 
 static ze_result_t count_zero(void *object, uint32_t *count) {
     (void)object;
@@ -50,7 +54,10 @@ static ze_result_t count_zero(void *object, uint32_t *count) {
     return ZE_RESULT_SUCCESS;
 }
 
-/* The loader that an adapter asked last; we assume that no process has gaps in two different loaders. */
+/*
+ * The loader that an adapter asked last; we assume that no process has gaps in two different
+ * loaders.
+ */
 static void *gap_loader;
 
 static zr_function of_loader(const char *name) {
@@ -60,20 +67,23 @@ static zr_function of_loader(const char *name) {
 }
 
 /*
- * The missing function returns a context over all devices: zeContextCreate makes one per driver, never destroyed. If
- * two threads race, both get the first one.
+ * The missing function returns a context over all devices: zeContextCreate makes one per driver,
+ * never destroyed. If two threads race, both get the first one.
  */
 static ze_context_handle_t default_context(ze_driver_handle_t driver) {
-    typedef ze_result_t (*create_context)(ze_driver_handle_t, const ze_context_desc_t *, ze_context_handle_t *);
+    typedef ze_result_t (*create_context)(ze_driver_handle_t, const ze_context_desc_t *,
+                                          ze_context_handle_t *);
     static ze_context_handle_t made[ZR_DRIVERS]; /* atomic */
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     create_context create = (create_context)of_loader("zeContextCreate");
     int n = zr_driver_number(driver);
-    ze_context_handle_t first = NULL, context = n < 0 ? NULL : __atomic_load_n(&made[n], __ATOMIC_ACQUIRE);
+    ze_context_handle_t first = NULL,
+                        context = n < 0 ? NULL : __atomic_load_n(&made[n], __ATOMIC_ACQUIRE);
 
     if (n < 0 || context || !create || create(driver, &desc, &context) != ZE_RESULT_SUCCESS)
         return context;
-    __atomic_compare_exchange_n(&made[n], &first, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    __atomic_compare_exchange_n(&made[n], &first, context, false, __ATOMIC_ACQ_REL,
+                                __ATOMIC_ACQUIRE);
     return first ? first : context;
 }
 
@@ -101,7 +111,7 @@ static ze_result_t root_device(ze_device_handle_t device, ze_device_handle_t *ro
     return result;
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 #define ZR_GAP(name, since, answer) STUB_##answer(name)
 #include "hook/guard.def"
@@ -120,7 +130,7 @@ static bool ends_with(const char *name, const char *tail) {
     return n >= m && strcmp(name + n - m, tail) == 0;
 }
 
-static enum gap find(const char *name) {
+static enum gap find_gap(const char *name) {
     enum gap i = 0;
 
     if (strncmp(name, "zelTracer", 9) == 0 && ends_with(name, "RegisterCallback"))
@@ -135,7 +145,8 @@ static const char *loader_path(void) {
     zr_function init = of_loader("zeInit");
     Dl_info info;
 
-    return init && dladdr(ZR_POINTER(init), &info) && info.dli_fname ? info.dli_fname : "the Level Zero loader";
+    return init && dladdr(ZR_POINTER(init), &info) && info.dli_fname ? info.dli_fname
+                                                                     : "the Level Zero loader";
 }
 
 static void count_name(const char *what, enum gap gap) {
@@ -160,16 +171,18 @@ static void called(enum gap gap) {
 }
 
 /*
- * Functions of an old loader that a newer static loader must not call. Before 1.20 the entry to the tracing layer
- * crashes. Before 1.9 the tables hold functions for wrapped handles while zeDriverGet hands out bare ones: without the
- * tables the static loader gives up, and the program finds no device instead of crashing.
+ * Functions of an old loader that a newer static loader must not call. Before 1.20 the entry to the
+ * tracing layer crashes. Before 1.9 the tables hold functions for wrapped handles while zeDriverGet
+ * hands out bare ones: without the tables the static loader gives up, and the program finds no
+ * device instead of crashing.
  */
 static bool crashes(void *handle, bool is_tracing) {
     if (is_tracing)
         return !zr_real_dlsym(handle, "zeDeviceImportExternalSemaphoreExt"); /* since 1.20 */
     if (zr_real_dlsym(handle, "zesInit"))                                    /* since 1.9 */
         return false;
-    zr_warn("%s is a Level Zero loader from before 1.9, too old for this SYCL runtime, which may find no "
+    zr_warn("%s is a Level Zero loader from before 1.9, too old for this SYCL runtime, which may "
+            "find no "
             "device: install loader (libze1) 1.16 or newer",
             loader_path());
     return true;
@@ -177,7 +190,7 @@ static bool crashes(void *handle, bool is_tracing) {
 
 bool zr_guard_answer(void *handle, const char *name, const void *caller, void **answer) {
     bool is_tracing = strcmp(name, "zelLoaderTracingLayerInit") == 0, absent;
-    enum gap gap = find(name);
+    enum gap gap = find_gap(name);
 
     if (gap == GAPS && !is_tracing && !ends_with(name, "ProcAddrTable"))
         return false;
@@ -198,13 +211,13 @@ bool zr_guard_answer(void *handle, const char *name, const void *caller, void **
     return absent;
 }
 
-/* --- exports for runtimes that are linked against a newer loader than the installed one --------------------------- */
+/* --- exports for runtimes that are linked against a newer loader than the installed one ------- */
 
 /*
- * Runtimes up to 2025.1 import these, and Debian 12's loader lacks them: the adapter would not even load. Where the
- * loader has the function, this costs one load and a jump.
+ * Runtimes up to 2025.1 import these, and Debian 12's loader lacks them: the adapter would not even
+ * load. Where the loader has the function, this costs one load and a jump.
  */
-static zr_function exported(enum gap gap) {
+static zr_function exported_gap(enum gap gap) {
     static zr_function known[GAPS];
     zr_function f = __atomic_load_n(&known[gap], __ATOMIC_ACQUIRE);
 
@@ -217,17 +230,17 @@ static zr_function exported(enum gap gap) {
     return f;
 }
 
-#define EXPORT(name, parameters, arguments)                                                                            \
-    ze_result_t zr_gap_##name parameters;                                                                              \
-    __attribute__((visibility("default"))) ze_result_t zr_gap_##name parameters {                                      \
-        return ((ze_result_t(*) parameters)exported(GAP_##name))arguments;                                             \
-    }                                                                                                                  \
+#define EXPORT(name, parameters, arguments)                                                        \
+    ze_result_t zr_gap_##name parameters;                                                          \
+    __attribute__((visibility("default"))) ze_result_t zr_gap_##name parameters {                  \
+        return ((ze_result_t(*) parameters)exported_gap(GAP_##name))arguments;                     \
+    }                                                                                              \
     __asm__(".symver zr_gap_" #name ", " #name "@ZEROUTE_0");
 
 EXPORT(zeDeviceGetRootDevice, (ze_device_handle_t device, ze_device_handle_t *root), (device, root))
 
 zr_function zr_guard_stub(const char *name) {
-    enum gap gap = find(name);
+    enum gap gap = find_gap(name);
 
     return gap < GAPS ? gaps[gap].stub : NULL;
 }

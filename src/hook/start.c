@@ -1,4 +1,7 @@
-/* Start and end: the table of modules, and the report on a process that used a driver but never called us. */
+/*
+ * Start and end: the table of modules, and the report on a process that used a driver but never
+ * called us.
+ */
 #include "check/check.h"
 #include "hook/hook.h"
 #include "machine/machine.h"
@@ -15,7 +18,9 @@ static const struct zr_module modules[] = {
     {.fork_child = zr_stats_fork_child},
     {.fork_child = zr_libraries_fork_child},
     {.fork_child = zr_claim_fork_child},
-    {.fork_child = zr_record_fork_child, .thread_end = zr_record_thread_end, .process_end = zr_record_process_end},
+    {.fork_child = zr_record_fork_child,
+     .thread_end = zr_record_thread_end,
+     .process_end = zr_record_process_end},
     {.fork_child = zr_worker_fork_child, .process_end = zr_check_process_end},
     {.fork_child = zr_found_fork_child},
     {.fork_child = zr_imports_fork_child},
@@ -33,14 +38,19 @@ static const struct zr_module modules[] = {
     {.thread_end = zr_stats_thread_end},
 };
 
-/* In a setuid program calls go straight down, as at the end of a process. Costs every process three stores. */
+/*
+ * In a setuid program calls go straight down, as at the end of a process. Costs every process three
+ * stores.
+ */
 __attribute__((constructor(101))) static void begin(void) {
     zr_exiting_now = getauxval(AT_SECURE) != 0;
     zr_control_handler = zr_policy_request;
     zr_lifecycle_modules(modules, sizeof modules / sizeof *modules);
 }
 
-/* Intel's driver for OpenCL reaches the card past Level Zero's loader: it opens the driver itself. */
+/*
+ * Intel's driver for OpenCL reaches the card past Level Zero's loader: it opens the driver itself.
+ */
 static bool is_opencl_driver(const char *file) {
     return strncmp(file, "libigdrcl", 9) == 0;
 }
@@ -52,12 +62,14 @@ static bool is_opencl(const char *file) {
 static bool uses_opencl(bool driver_is_here) {
     if (zr_elf_named(is_opencl_driver) == ZR_LIST_FOUND)
         return true;
-    return driver_is_here && zr_elf_named(is_opencl) == ZR_LIST_FOUND; /* OpenCL within the Level Zero driver */
+    return driver_is_here &&
+           zr_elf_named(is_opencl) == ZR_LIST_FOUND; /* OpenCL within the Level Zero driver */
 }
 
 static void report_opencl(void) {
-    static const char text[] = "this program uses OpenCL: zeroute does not see its memory, and limits do not hold for "
-                               "it";
+    static const char text[] =
+        "this program uses OpenCL: zeroute does not see its memory, and limits do not hold for "
+        "it";
 
     if (zr_stats_open())
         zr_text(ZR_T_HOOKS, text);
@@ -74,12 +86,14 @@ static void report_missed_calls(void) {
     if (here || zr_elf_elsewhere(zr_is_driver_name) == ZR_LIST_FOUND)
         zr_missed("calls through the Level Zero loader, which was opened %s",
                   here ? "deep-bound (RTLD_DEEPBIND)" ZR_DEEP
-                       : "in a namespace of its own (dlmopen), where there is no preload; open it by dlopen");
+                       : "in a namespace of its own (dlmopen), where there is no preload; open it "
+                         "by dlopen");
 }
 
 /*
- * Runs early in the teardown of the libraries, because a preload comes before what is loaded later. In a process that
- * never called us nothing else of ours has run, and no module has anything to end.
+ * Runs early in the teardown of the libraries, because a preload comes before what is loaded later.
+ * In a process that never called us nothing else of ours has run, and no module has anything to
+ * end.
  */
 __attribute__((destructor)) static void end(void) {
     if (__atomic_load_n(&zr_touched, __ATOMIC_RELAXED)) {

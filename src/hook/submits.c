@@ -1,7 +1,7 @@
 /*
- * Hooks in front of what gives a device work or waits for it (work.def): only where somebody asks what is idle. How a
- * call came does not matter here, so a hook belongs to a function that it stands in front of, and there are as many as
- * there can be different functions of one name.
+ * Hooks in front of what gives a device work or waits for it (work.def): only where somebody asks
+ * what is idle. How a call came does not matter here, so a hook belongs to a function that it
+ * stands in front of, and there are as many as there can be different functions of one name.
  */
 #include "hook/hook.h"
 #include "work/work.h"
@@ -10,13 +10,15 @@
 
 enum { FUNCTIONS = 4 };
 
-static zr_function below_hook[FUNCTIONS + 1][ZR_WORK_ENTRIES]; /* atomic; the last row: below our exported symbols */
+static zr_function
+    below_hook[FUNCTIONS + 1]
+              [ZR_WORK_ENTRIES]; /* atomic; the last row: below our exported symbols */
 
 #define ZR_BELOW_AND(arguments) (below, ZR_LIST arguments)
-#define HOOK(n, name, parameters, arguments)                                                                           \
-    static ze_result_t hook##n##_##name parameters {                                                                   \
-        zr_function below = __atomic_load_n(&below_hook[n][ZR_W_##name], __ATOMIC_ACQUIRE);                            \
-        return zr_does_##name ZR_BELOW_AND(arguments);                                                                 \
+#define HOOK(n, name, parameters, arguments)                                                       \
+    static ze_result_t hook##n##_##name parameters {                                               \
+        zr_function below = __atomic_load_n(&below_hook[n][ZR_W_##name], __ATOMIC_ACQUIRE);        \
+        return zr_does_##name ZR_BELOW_AND(arguments);                                             \
     }
 
 static ze_result_t no_function(void) {
@@ -41,21 +43,21 @@ static inline zr_function below_name(unsigned entry, const void *caller) {
     return likely(f) ? f : find_below(entry, caller);
 }
 
-#define BY_NAME(name, parameters, arguments)                                                                           \
-    ze_result_t zr_plt_##name parameters;                                                                              \
-    __attribute__((visibility("default"))) ze_result_t zr_plt_##name parameters {                                      \
-        zr_function below = below_name(ZR_W_##name, __builtin_return_address(0));                                      \
-        if (!zr_work_is_watched())                                                                                     \
-            return ((zr_work_fn_##name)below)arguments;                                                                \
-        return zr_does_##name ZR_BELOW_AND(arguments);                                                                 \
-    }                                                                                                                  \
+#define BY_NAME(name, parameters, arguments)                                                       \
+    ze_result_t zr_plt_##name parameters;                                                          \
+    __attribute__((visibility("default"))) ze_result_t zr_plt_##name parameters {                  \
+        zr_function below = below_name(ZR_W_##name, __builtin_return_address(0));                  \
+        if (!zr_work_is_watched())                                                                 \
+            return ((zr_work_fn_##name)below)arguments;                                            \
+        return zr_does_##name ZR_BELOW_AND(arguments);                                             \
+    }                                                                                              \
     __asm__(".symver zr_plt_" #name ", " #name "@ZEROUTE_0");
 
-#define ZR_WORK(name, table, index, minor, parameters, arguments)                                                      \
-    BY_NAME(name, parameters, arguments)                                                                               \
-    HOOK(0, name, parameters, arguments)                                                                               \
-    HOOK(1, name, parameters, arguments)                                                                               \
-    HOOK(2, name, parameters, arguments)                                                                               \
+#define ZR_WORK(name, table, index, minor, parameters, arguments)                                  \
+    BY_NAME(name, parameters, arguments)                                                           \
+    HOOK(0, name, parameters, arguments)                                                           \
+    HOOK(1, name, parameters, arguments)                                                           \
+    HOOK(2, name, parameters, arguments)                                                           \
     HOOK(3, name, parameters, arguments)
 #include "base/work.def"
 
@@ -69,7 +71,7 @@ static const struct {
     uint8_t table, index;
     uint32_t since;
 } place[ZR_WORK_ENTRIES] = {
-#define ZR_WORK(name, table, index, minor, parameters, arguments)                                                      \
+#define ZR_WORK(name, table, index, minor, parameters, arguments)                                  \
     [ZR_W_##name] = {ZR_TABLE_##table, (index), 1 << 16 | (minor)},
 #include "base/work.def"
 };
@@ -85,18 +87,20 @@ zr_function zr_submit_hook(unsigned entry, zr_function original) {
     for (unsigned n = 0; n < FUNCTIONS; n++) {
         zr_function none = NULL;
 
-        if (__atomic_compare_exchange_n(&below_hook[n][entry], &none, original, false, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_ACQUIRE) ||
+        if (__atomic_compare_exchange_n(&below_hook[n][entry], &none, original, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ||
             none == original)
             return hook_function[n][entry];
     }
-    zr_work_lost("the process has more than %d functions called %s", FUNCTIONS, zr_work_name[entry]);
+    zr_work_lost("the process has more than %d functions called %s", FUNCTIONS,
+                 zr_work_name[entry]);
     return original;
 }
 
 /* Names that give a device work by the look of them. */
 static bool looks_like_work(const char *name) {
-    return strstr(name, "CommandListAppend") || strstr(name, "ExecuteCommandLists") || strstr(name, "ImmediateAppend");
+    return strstr(name, "CommandListAppend") || strstr(name, "ExecuteCommandLists") ||
+           strstr(name, "ImmediateAppend");
 }
 
 static int find_work(const char *name) {
@@ -126,14 +130,16 @@ void zr_submit_table(unsigned t, uint32_t version, void **table) {
     if (!zr_work_is_watched())
         return;
     if (t == ZR_TABLE_CommandList && version > ZR_NEWEST_API)
-        zr_work_lost("a table of functions of API %u.%u was asked for, and this version of zeroute knows them up to "
+        zr_work_lost("a table of functions of API %u.%u was asked for, and this version of zeroute "
+                     "knows them up to "
                      "%u.%u",
                      version >> 16, version & 0xffff, ZR_NEWEST_API >> 16, ZR_NEWEST_API & 0xffff);
     for (unsigned e = 0; e < ZR_WORK_ENTRIES; e++) {
         void **slot = is_in_table(e, t, version) ? &table[place[e].index] : NULL;
 
         if (slot && *slot)
-            __atomic_store_n(slot, ZR_POINTER(zr_submit_hook(e, ZR_FUNCTION(*slot))), __ATOMIC_RELEASE);
+            __atomic_store_n(slot, ZR_POINTER(zr_submit_hook(e, ZR_FUNCTION(*slot))),
+                             __ATOMIC_RELEASE);
     }
 }
 

@@ -29,12 +29,13 @@ static bool folder_has(const char *folder, const char *end, const struct zr_elf 
     char path[8192];
 
     for (size_t n = 7; n <= 9 && !relative; n += 2) /* $ORIGIN, ${ORIGIN} */
-        if ((size_t)(end - folder) >= n && strncmp(folder, n == 7 ? "$ORIGIN" : "${ORIGIN}", n) == 0) {
+        if ((size_t)(end - folder) >= n &&
+            strncmp(folder, n == 7 ? "$ORIGIN" : "${ORIGIN}", n) == 0) {
             relative = true;
             folder += n;
         }
-    snprintf(path, sizeof path, "%.*s%.*s/%s", relative ? origin : 0, elf->path, (int)(end - folder), folder,
-             unversioned);
+    snprintf(path, sizeof path, "%.*s%.*s/%s", relative ? origin : 0, elf->path,
+             (int)(end - folder), folder, unversioned);
     return access(path, R_OK) == 0;
 }
 
@@ -78,7 +79,8 @@ const char *zr_unversioned(const char *file, const void *caller) {
     if (needed) {
         zr_fork_check();
         zr_count(ZR_F_GUARD_LOADERS, 1);
-        zr_warn("%s opens %s, which is not installed: zeroute opens %s instead; install the loader's development "
+        zr_warn("%s opens %s, which is not installed: zeroute opens %s instead; install the "
+                "loader's development "
                 "package (libze-dev)",
                 zr_library_find_now(caller)->name, unversioned, versioned);
     }
