@@ -65,8 +65,13 @@ ZR_COLD void zr_block_refill(void) {
     struct zr_block *b;
 
     zr_lock(&all.lock);
-    for (; zr_thread.cache.spares < count && (b = take_one()); zr_thread.cache.spares++)
+    while (zr_thread.cache.spares < count) {
+        b = take_one();
+        if (!b)
+            break;
         push(&zr_thread.cache.spare, b);
+        zr_thread.cache.spares++;
+    }
     zr_unlock(&all.lock);
 }
 

@@ -36,7 +36,7 @@ struct zr_stripe {
 static struct zr_stripe stripes[ZR_STRIPES];
 
 static uint64_t limits[ZR_ACCOUNTS]; /* atomic */
-static zr_release *give_back;        /* atomic */
+static zr_release *release_block;    /* atomic */
 static uint32_t idle;                /* atomic: milliseconds; 0: blocks stay */
 static uint32_t next_sweep;          /* atomic: when somebody looks for idle blocks again */
 static uint32_t next_stripe;         /* atomic */
@@ -68,7 +68,7 @@ static struct zr_stripe *after(struct zr_stripe *s) {
  * Keys that agree in these fields seldom differ in the others: such bins share a bucket. The
  * multiplication carries every bit to the top.
  */
-static unsigned bucket_of(const struct zr_key *key, size_t held) {
+static unsigned bin_bucket(const struct zr_key *key, size_t held) {
     uint64_t x =
         (uintptr_t)key->context + ((uintptr_t)key->device << 24) + (held << 12) + key->align;
 
@@ -93,12 +93,12 @@ static inline struct zr_block **find_bin(struct zr_block **bucket, const struct 
 }
 
 static struct zr_block **bin_of(struct zr_stripe *s, const struct zr_block *b) {
-    return find_bin(&s->bucket[bucket_of(&b->key, b->held)], &b->key, b->held);
+    return find_bin(&s->bucket[bin_bucket(&b->key, b->held)], &b->key, b->held);
 }
 
 /* Atomic, because readers without the lock look at buckets, and the report of a wrong free at
  * `above` and `next`. */
-static void set(struct zr_block **at, struct zr_block *b) {
+static void store_link(struct zr_block **at, struct zr_block *b) {
     __atomic_store_n(at, b, __ATOMIC_RELEASE);
 }
 
@@ -106,7 +106,7 @@ static void set(struct zr_block **at, struct zr_block *b) {
  * Files a block as the newest of its bin and account. The caller holds the lock. A thread that
  * makes the block resident just now changes `residents`, not the key that it is found by.
  */
-static void file(struct zr_stripe *s, struct zr_block *b) {
+static void stripe_file(struct zr_stripe *s, struct zr_block *b) {
     struct lru *lru = &s->lru[b->key.account];
     struct zr_block **at, *top;
 
@@ -114,10 +114,10 @@ static void file(struct zr_stripe *s, struct zr_block *b) {
     at = bin_of(s, b);
     top = *at;
     b->below = top;
-    set(&b->next, top ? top->next : NULL);
+    store_link(&b->next, top ? top->next : NULL);
     if (top)
-        set(&top->above, b);
-    set(at, b);
+        store_link(&top->above, b);
+    store_link(at, b);
     b->newer = NULL;
     b->older = lru->newest;
     if (lru->newest)
@@ -129,18 +129,18 @@ static void file(struct zr_stripe *s, struct zr_block *b) {
 }
 
 /* Takes a block out of its stripe. `at` leads to the top of its bin. The caller holds the lock. */
-static inline void unfile(struct zr_stripe *s, struct zr_block **at, struct zr_block *b) {
+static inline void stripe_unfile(struct zr_stripe *s, struct zr_block **at, struct zr_block *b) {
     struct lru *lru = &s->lru[b->key.account];
 
     if (*at != b) {
         b->above->below = b->below;
         if (b->below)
-            set(&b->below->above, b->above);
+            store_link(&b->below->above, b->above);
     } else if (b->below) {
-        set(&b->below->next, b->next);
-        set(at, b->below);
+        store_link(&b->below->next, b->next);
+        store_link(at, b->below);
     } else {
-        set(at, b->next);
+        store_link(at, b->next);
     }
     if (b->newer)
         b->newer->older = b->older;
@@ -196,7 +196,7 @@ static void release_all(struct zr_block *list) {
         struct zr_block *b = list;
 
         list = b->below;
-        zr_cache_give_back(b, __atomic_load_n(&give_back, __ATOMIC_ACQUIRE));
+        zr_cache_give_back(b, __atomic_load_n(&release_block, __ATOMIC_ACQUIRE));
         zr_returned(1);
     }
 }
@@ -241,8 +241,8 @@ struct criteria {
 
 /* Moves what meets the criteria from the LRU list of one account to *list, oldest first. The caller
  * holds the lock. */
-static uint64_t take_out(struct zr_stripe *s, unsigned account, struct criteria *c,
-                         struct zr_block **list) {
+static uint64_t stripe_take_out(struct zr_stripe *s, unsigned account, struct criteria *c,
+                                struct zr_block **list) {
     struct zr_block *b, *newer;
     uint64_t bytes = 0;
 
@@ -253,7 +253,7 @@ static uint64_t take_out(struct zr_stripe *s, unsigned account, struct criteria 
         if ((c->context && b->key.context != c->context) || b == c->except)
             continue;
         zr_leaving(1); /* before another thread can see the stripe without it */
-        unfile(s, bin_of(s, b), b);
+        stripe_unfile(s, bin_of(s, b), b);
         b->below = *list;
         *list = b;
         bytes += b->held;
@@ -276,7 +276,7 @@ static ZR_COLD uint64_t evict(struct criteria c) {
 
         zr_lock(&s->lock);
         for (unsigned account = first; account < end; account++)
-            bytes += take_out(s, account, &c, &list);
+            bytes += stripe_take_out(s, account, &c, &list);
         zr_unlock(&s->lock);
         release_all(list);
         s = after(s);
@@ -310,19 +310,28 @@ static struct zr_block *get_from(struct zr_stripe *s, unsigned bucket, const str
     b = *at;
     if (b) {
         __atomic_store_n(&s->hits, s->hits + 1, __ATOMIC_RELAXED);
-        unfile(s, at, b);
+        stripe_unfile(s, at, b);
     }
     zr_unlock(&s->lock);
     return b;
 }
 
-struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size) {
-    struct zr_stripe *own = own_stripe(), *s = own;
-    unsigned bucket = bucket_of(key, held);
-    struct zr_block *b;
+static struct zr_block *get_from_others(struct zr_stripe *own, unsigned bucket,
+                                        const struct zr_key *key, size_t held) {
+    struct zr_block *b = NULL;
 
-    while (!(b = get_from(s, bucket, key, held)) && (s = after(s)) != own)
-        ;
+    for (struct zr_stripe *s = after(own); !b && s != own; s = after(s))
+        b = get_from(s, bucket, key, held);
+    return b;
+}
+
+struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size) {
+    struct zr_stripe *own = own_stripe();
+    unsigned bucket = bin_bucket(key, held);
+    struct zr_block *b = get_from(own, bucket, key, held);
+
+    if (unlikely(!b))
+        b = get_from_others(own, bucket, key, held);
     if (unlikely(!b)) {
         sweep(zr_now_ms());
         return NULL;
@@ -344,7 +353,7 @@ void zr_cache_put(struct zr_block *b) {
     b->stamp = zr_now_ms();
     sweep(b->stamp);
     zr_lock(&s->lock);
-    file(s, b);
+    stripe_file(s, b);
     bytes = s->lru[account].bytes;
     zr_unlock(&s->lock);
     /* As long as no stripe exceeds its share of the limit, there is no need to add up all of them.
@@ -363,7 +372,7 @@ void zr_cache_setup(zr_release *release, uint32_t idle_ms) {
         idle_ms = 0;
     else if (idle_ms == 0)
         idle_ms = 1;
-    __atomic_store_n(&give_back, release, __ATOMIC_RELEASE);
+    __atomic_store_n(&release_block, release, __ATOMIC_RELEASE);
     __atomic_store_n(&idle, idle_ms, __ATOMIC_RELAXED);
     __atomic_store_n(&next_sweep, zr_now_ms() + idle_ms / 4, __ATOMIC_RELAXED);
 }
@@ -379,8 +388,15 @@ void zr_cache_set_limit(unsigned account, uint64_t bytes) {
 /* Log-linear: the step is a power of two, so that rounding up is an addition and a mask. */
 size_t zr_cache_round(size_t size) {
     unsigned top = size > 512 ? 63 - (unsigned)__builtin_clzll(size - 1) : 9;
-    size_t step = (size_t)1 << (top < 20 ? top - 3 : top < 26 ? top - 4 : top - 6);
-    size_t rounded = (size + step - 1) & ~(step - 1);
+    unsigned finer = 6; /* log2 of the steps per doubling */
+    size_t step, rounded;
+
+    if (top < 20)
+        finer = 3;
+    else if (top < 26)
+        finer = 4;
+    step = (size_t)1 << (top - finer);
+    rounded = (size + step - 1) & ~(step - 1);
 
     return rounded >= size ? rounded : size;
 }
@@ -400,10 +416,11 @@ ZR_COLD bool zr_cache_drop(struct zr_block *b) {
 
         zr_lock(&s->lock);
         at = bin_of(s, b);
-        for (there = *at; there && there != b;)
+        there = *at;
+        while (there && there != b)
             there = there->below;
         if (there)
-            unfile(s, at, b);
+            stripe_unfile(s, at, b);
         zr_unlock(&s->lock);
         if (there)
             return true;

@@ -88,7 +88,8 @@ void zr_fit_insert(struct zr_chunk **at, struct zr_chunk *c) {
             larger = &rest->smaller;
             rest = *larger;
         }
-    *smaller = *larger = NULL;
+    *smaller = NULL;
+    *larger = NULL;
 }
 
 void zr_fit_remove(struct zr_chunk *c) {

@@ -28,17 +28,17 @@ struct node {
     struct node *next;    /* spare; all else stays as it was */
 };
 
-static struct zr_lock lock;
+static struct zr_lock map_lock;
 static uint32_t uses;  /* atomic: how often a node was taken from `spare` */
 static uintptr_t root; /* atomic, as a child of a node, and like those */
-static struct node *spare;
+static struct node *spare_nodes;
 
-static uintptr_t load(const uintptr_t *at) {
+static uintptr_t map_load(const uintptr_t *at) {
     return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
 
 /* A release: a reader of this value sees the count of uses before it. */
-static void store(uintptr_t *at, uintptr_t value) {
+static void map_store(uintptr_t *at, uintptr_t value) {
     __atomic_store_n(at, value, __ATOMIC_RELEASE);
 }
 
@@ -66,11 +66,11 @@ struct zr_block *zr_map_look(const void *p, uint64_t *word) {
 
     for (;;) {
         uint32_t before = __atomic_load_n(&uses, __ATOMIC_ACQUIRE);
-        uintptr_t at = load(&root);
+        uintptr_t at = map_load(&root);
         struct zr_block *b;
 
         while (at & 1)
-            at = load(&node_of(at)->child[index_of(a, shift_of(node_of(at)))]);
+            at = map_load(&node_of(at)->child[index_of(a, shift_of(node_of(at)))]);
         b = (struct zr_block *)at;
         if (likely(b)) {
             /* The word first: a base read after it belongs to this generation or to a later one. */
@@ -107,13 +107,13 @@ static struct zr_block *nearest(uintptr_t child, unsigned above, uintptr_t a) {
 
     if (!(child & 1))
         return b && base_of(b) <= a ? b : NULL;
-    first = load(&node_of(child)->first);
+    first = map_load(&node_of(child)->first);
     shift = shift_of(node_of(child));
     if (first > a || shift >= above) /* the latter only if a node is being reused */
         return NULL;
     b = NULL;
     for (int i = (a ^ first) >> shift < FAN ? (int)index_of(a, shift) : FAN - 1; i >= 0 && !b; i--)
-        b = nearest(load(&node_of(child)->child[i]), shift, a);
+        b = nearest(map_load(&node_of(child)->child[i]), shift, a);
     return b;
 }
 
@@ -122,7 +122,7 @@ struct zr_block *zr_map_around(const void *p, uint64_t *word) {
 
     for (;;) {
         uint32_t before = __atomic_load_n(&uses, __ATOMIC_ACQUIRE);
-        struct zr_block *b = nearest(load(&root), 64, a);
+        struct zr_block *b = nearest(map_load(&root), 64, a);
         bool same = true;
 
         if (b) {
@@ -156,28 +156,28 @@ struct zr_block *zr_map_find(const void *p) {
 /* --- changes; the caller holds the lock ------------------------------------------------------- */
 
 static void drop_node(struct node *n) {
-    n->next = spare;
-    spare = n;
+    n->next = spare_nodes;
+    spare_nodes = n;
 }
 
 static struct node *new_node(void) {
-    struct node *n = spare;
+    struct node *n = spare_nodes;
 
     if (unlikely(!n)) {
         n = zr_piece(NODES_AT_ONCE * sizeof *n);
         for (unsigned i = 0; n && i < NODES_AT_ONCE; i++)
             drop_node(&n[i]);
-        n = spare;
+        n = spare_nodes;
     }
     if (likely(n)) {
-        spare = n->next;
+        spare_nodes = n->next;
         __atomic_fetch_add(&uses, 1, __ATOMIC_RELEASE); /* before anything in it changes */
     }
     return n;
 }
 
 /* The slot for the block with this base; *above is the slot of the node that holds it, or NULL. */
-static uintptr_t *place_of(uintptr_t a, uintptr_t **above) {
+static uintptr_t *slot_of(uintptr_t a, uintptr_t **above) {
     uintptr_t *at = &root;
 
     *above = NULL;
@@ -190,14 +190,14 @@ static uintptr_t *place_of(uintptr_t a, uintptr_t **above) {
 
 /* Takes a block out, if it is where its base says. A node of one child is replaced by that child.
  */
-static void take_out(const struct zr_block *b) {
-    uintptr_t *above, *at = place_of(base_of(b), &above), last = 0;
+static void map_take_out(const struct zr_block *b) {
+    uintptr_t *above, *at = slot_of(base_of(b), &above), last = 0;
     unsigned left = 0;
     struct node *n;
 
     if (*at != (uintptr_t)b)
         return;
-    store(at, 0);
+    map_store(at, 0);
     if (!above)
         return;
     n = node_of(*above);
@@ -207,7 +207,7 @@ static void take_out(const struct zr_block *b) {
             left++;
         }
     if (left == 1) {
-        store(above, last);
+        map_store(above, last);
         drop_node(n);
     }
 }
@@ -221,13 +221,18 @@ static bool part(uintptr_t *at, uintptr_t other, struct zr_block *b) {
 
     if (unlikely(!n))
         return false;
-    store(&n->first, base >> shift >> BITS << BITS << shift);
+    map_store(&n->first, base >> shift >> BITS << BITS << shift);
     __atomic_store_n(&n->shift, shift, __ATOMIC_RELEASE);
-    for (unsigned i = 0; i < FAN; i++)
-        store(&n->child[i], i == index_of(other, shift)  ? *at
-                            : i == index_of(base, shift) ? (uintptr_t)b
-                                                         : 0);
-    store(at, (uintptr_t)n + 1);
+    for (unsigned i = 0; i < FAN; i++) {
+        uintptr_t child = 0;
+
+        if (i == index_of(other, shift))
+            child = *at;
+        else if (i == index_of(base, shift))
+            child = (uintptr_t)b;
+        map_store(&n->child[i], child);
+    }
+    map_store(at, (uintptr_t)n + 1);
     return true;
 }
 
@@ -239,7 +244,7 @@ static bool may_go(const struct zr_block *b) {
 }
 
 static bool put_in(struct zr_block *b) {
-    uintptr_t base = base_of(b), *above, *at = place_of(base, &above);
+    uintptr_t base = base_of(b), *above, *at = slot_of(base, &above);
     struct zr_block *other = (struct zr_block *)*at;
 
     if (*at & 1)
@@ -248,38 +253,44 @@ static bool put_in(struct zr_block *b) {
         return part(at, base_of(other), b);
     if (other && other != b && !may_go(other))
         return false;
-    store(at, (uintptr_t)b);
+    map_store(at, (uintptr_t)b);
     return true;
+}
+
+/* Takes out what the map remembers of blocks that began within this one. */
+static void take_out_covered(const struct zr_block *b) {
+    uintptr_t last = b->base + b->held - (b->held != 0);
+    struct zr_block *inside = nearest(root, 64, last);
+
+    while (inside != b && inside && may_go(inside)) {
+        map_take_out(inside);
+        inside = nearest(root, 64, last);
+    }
 }
 
 bool zr_map_insert(struct zr_block *b) {
     uint64_t life = ((zr_block_word(b) >> 32) + 1) << 32;
     bool done;
 
-    zr_lock(&lock);
+    zr_lock(&map_lock);
     __atomic_store_n(&b->word, life | ZR_BLOCK_LIVE, __ATOMIC_RELEASE);
     done = put_in(b);
-    if (likely(done)) {
-        struct zr_block *inside;
-
-        while ((inside = nearest(root, 64, b->base + b->held - (b->held != 0))) != b && inside &&
-               may_go(inside))
-            take_out(inside);
-    } else {
+    if (likely(done))
+        take_out_covered(b);
+    else
         __atomic_store_n(&b->word, life | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
-    }
-    zr_unlock(&lock);
+    zr_unlock(&map_lock);
     return done;
 }
 
 ZR_COLD void zr_map_forget(const struct zr_block *b) {
-    zr_lock(&lock);
-    take_out(b);
-    zr_unlock(&lock);
+    zr_lock(&map_lock);
+    map_take_out(b);
+    zr_unlock(&map_lock);
 }
 
 /* The parent's nodes are left alone: they may be half changed. */
 void zr_map_fork_child(void) {
     root = 0;
-    spare = NULL;
+    spare_nodes = NULL;
 }

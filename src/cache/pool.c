@@ -91,15 +91,24 @@ static void link_newest(struct zr_pool *pool, unsigned which, segment *s) {
 
     s->newer[which] = NULL;
     s->older[which] = list->newest;
-    *(list->newest ? &list->newest->newer[which] : &list->oldest) = s;
+    if (list->newest)
+        list->newest->newer[which] = s;
+    else
+        list->oldest = s;
     list->newest = s;
 }
 
 static void unlink_segment(struct zr_pool *pool, unsigned which, segment *s) {
     struct list *list = &pool->list[which];
 
-    *(s->newer[which] ? &s->newer[which]->older[which] : &list->newest) = s->older[which];
-    *(s->older[which] ? &s->older[which]->newer[which] : &list->oldest) = s->newer[which];
+    if (s->newer[which])
+        s->newer[which]->older[which] = s->older[which];
+    else
+        list->newest = s->older[which];
+    if (s->older[which])
+        s->older[which]->newer[which] = s->newer[which];
+    else
+        list->oldest = s->newer[which];
 }
 
 static uintptr_t *entry_of(segment *s, uintptr_t a) {
@@ -196,7 +205,7 @@ static uint64_t unlock(struct zr_pool *pool) {
 }
 
 /* Entirely free segments, the longest unused first, until `keep` bytes of such are left. */
-static inline void trim(struct zr_pool *pool, uint64_t keep) {
+static inline void trim_to(struct zr_pool *pool, uint64_t keep) {
     while (unlikely(pool->counts.whole_free > keep)) {
         segment *s = pool->list[WHOLE].oldest;
 
@@ -215,8 +224,11 @@ static void tick(struct zr_pool *pool) {
     if (likely(++pool->calls % CALLS_PER_CLOCK))
         return;
     now = zr_now_ms();
-    while ((s = pool->list[WHOLE].oldest) && (int32_t)(now - s->stamp) >= (int32_t)pool->idle)
-        trim(pool, pool->counts.whole_free - 1);
+    while ((s = pool->list[WHOLE].oldest)) {
+        if ((int32_t)(now - s->stamp) < (int32_t)pool->idle)
+            return;
+        trim_to(pool, pool->counts.whole_free - 1);
+    }
 }
 
 static bool is_exported(const segment *s) {
@@ -237,7 +249,7 @@ static void became_whole(struct zr_pool *pool, segment *s) {
         s->turn = turn;
         s->stamp = zr_now_ms();
     }
-    trim(pool, pool->keep);
+    trim_to(pool, pool->keep);
 }
 
 /* --- chunks; the caller holds the lock -------------------------------------------------------- */
@@ -275,7 +287,8 @@ static ZR_COLD struct zr_chunk *align(struct zr_pool *pool, struct zr_chunk *fro
 
 /* Makes an allocation of a chunk that is in no treap. What is left over becomes free, if it is
  * worth it. */
-static void *allocate(struct zr_pool *pool, struct zr_chunk *c, size_t size, size_t requested) {
+static void *chunk_allocate(struct zr_pool *pool, struct zr_chunk *c, size_t size,
+                            size_t requested) {
     segment *s = c->segment;
     size_t left = c->size - size;
     struct zr_chunk *rest = NULL;
@@ -330,7 +343,8 @@ static struct zr_chunk *try_growing(struct zr_pool *pool, unsigned group, size_t
 
 /* The same with the lock held, which it releases meanwhile. Tries PyTorch's segment size, then the
  * size needed. */
-static ZR_COLD struct zr_chunk *grow(struct zr_pool *pool, unsigned group, size_t room, int *code) {
+static ZR_COLD struct zr_chunk *pool_grow(struct zr_pool *pool, unsigned group, size_t room,
+                                          int *code) {
     size_t exact = round_up(room, SMALL_SEGMENT);
     size_t wanted = group == LARGE && room < LARGE_SEGMENT / 2 ? LARGE_SEGMENT : exact;
     struct zr_chunk *c;
@@ -353,20 +367,21 @@ int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **o
     *out = NULL;
     *grew = false;
     zr_lock(&pool->lock);
-    for (int tries = 0; unlikely(!(c = take_best(pool, group, room))) && tries < MOST_TRIES;
-         tries++) {
+    c = take_best(pool, group, room);
+    for (int tries = 0; unlikely(!c) && tries < MOST_TRIES; tries++) {
         uint64_t openings = pool->openings;
 
         *grew = true;
-        c = grow(pool, group, room, &code);
+        c = pool_grow(pool, group, room, &code);
         /* Other threads may have freed what fits meanwhile, or room for a segment. */
         if (c || pool->openings == openings)
             break;
+        c = take_best(pool, group, room);
     }
     if (c && unlikely(c->base & (alignment - 1)) && alignment > GRAIN)
         c = align(pool, c, -c->base & (alignment - 1));
     if (likely(c))
-        *out = allocate(pool, c, rounded, size);
+        *out = chunk_allocate(pool, c, rounded, size);
     tick(pool);
     unlock(pool);
     return likely(*out) ? 0 : code;
@@ -399,7 +414,7 @@ static struct zr_chunk *find_chunk(segment *s, const void *p) {
 }
 
 /* Why there is none: searches the table below the address. Cold. */
-static ZR_COLD enum zr_freed why_not(segment *s, uintptr_t a) {
+static ZR_COLD enum zr_freed why_not_freed(segment *s, uintptr_t a) {
     uintptr_t *entry = entry_of(s, a);
 
     if (*entry == (a | 1) && !(a & 1))
@@ -429,7 +444,7 @@ enum zr_freed zr_pool_free(struct zr_pool *pool, void *p, size_t *size) {
         tick(pool);
         result = ZR_FREED;
     } else if (s) {
-        result = why_not(s, (uintptr_t)p);
+        result = why_not_freed(s, (uintptr_t)p);
     }
     unlock(pool);
     return result;
@@ -490,7 +505,7 @@ void zr_pool_delete(struct zr_pool *pool) {
         *at = pool->next;
     zr_unlock(&pools_lock);
     zr_lock(&pool->lock);
-    trim(pool, 0);
+    trim_to(pool, 0);
     while (pool->list[ALL].newest)
         remove_segment(pool, pool->list[ALL].newest);
     unlock(pool);
@@ -510,7 +525,7 @@ void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms) {
 
 uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep) {
     zr_lock(&pool->lock);
-    trim(pool, keep);
+    trim_to(pool, keep);
     return unlock(pool);
 }
 
@@ -555,7 +570,7 @@ void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out) {
 }
 
 /* A thread of the parent held its lock, so it may be inconsistent: it starts empty. */
-static void forget(struct zr_pool *pool) {
+static void pool_forget(struct zr_pool *pool) {
     struct zr_pool_backing backing = pool->backing;
     unsigned account = pool->account;
 
@@ -577,10 +592,11 @@ void zr_pool_fork_child(void) {
     for (struct zr_pool *pool = pools; pool; pool = next) {
         next = pool->next;
         if (pool->lock.word)
-            forget(pool);
+            pool_forget(pool);
         else
             inherit(pool);
     }
-    pools = spare_pools = NULL;
+    pools = NULL;
+    spare_pools = NULL;
     walkers = 0;
 }
