@@ -55,7 +55,9 @@ bool zr_check_free(const struct zr_op *op, ze_context_handle_t context, struct z
 void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t word);
 /* Whether this is memory of check's own: the driver knows it, and the program must not. */
 bool zr_check_owns(const void *ptr);
-/* Memory was mapped where other memory was mapped before, and another card may go on reading that. */
+/*
+ * Memory was mapped where other memory was mapped before, and another card may go on reading that.
+ */
 void zr_check_remapped(const void *ptr, size_t size, const struct zr_origin *unmapped);
 /* Before a context is destroyed: reports live blocks in it. */
 void zr_check_context_ends(const void *context);

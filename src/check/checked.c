@@ -91,7 +91,7 @@ struct zr_checked *zr_checked_at(uintptr_t address) {
 }
 
 /* Whether a block that is freed is held back. */
-static bool is_kept(const struct zr_checked *c) {
+static bool is_held_back(const struct zr_checked *c) {
     uint32_t shared = zr_config.check_exported == ZR_CHECK_EXPORTED_POISON ? 0 : ZR_BLOCK_EXPORTED;
     uint32_t flags = zr_block_flags(c->block);
 
@@ -125,7 +125,7 @@ bool zr_check_free(const struct zr_op *op, ze_context_handle_t context, struct z
     if (zr_block_flags(b) & ZR_BLOCK_EXPORTED)
         zr_exports_freed(c);
     /* A write before its start hits the red zone of the block in front of it. */
-    ours = zr_worker_free(c, zr_checked_at(c->base - 1), is_kept(c), in_use);
+    ours = zr_worker_free(c, zr_checked_at(c->base - 1), is_held_back(c), in_use);
     errno = saved;
     return ours;
 }

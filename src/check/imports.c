@@ -30,9 +30,9 @@ static struct import {
 } imports[IMPORTS];
 static struct zr_handle_id freed[FREED]; /* the last ones: facts about others are forgotten */
 static unsigned frees;
-static struct zr_lock lock;
+static struct zr_lock imports_lock;
 /* Never closed once there are locks on it: that would release them. */
-static struct zr_descriptor file = {.fd = -1};
+static struct zr_descriptor facts_file = {.fd = -1};
 /* The program has closed it, and with it all locks are gone. */
 static bool file_lost;
 
@@ -61,11 +61,11 @@ static struct zr_handle_id handle_id(const ze_ipc_mem_handle_t *handle, int owne
  * process is gone.
  */
 static bool facts_are_there(void) {
-    if (file.fd < 0)
+    if (facts_file.fd < 0)
         return false;
-    if (zr_descriptor_is_ours(&file))
+    if (zr_descriptor_is_ours(&facts_file))
         return true;
-    file = ZR_NO_DESCRIPTOR;
+    facts_file = ZR_NO_DESCRIPTOR;
     file_lost = true;
     zr_warn("check: the program has closed a descriptor of zeroute: what other processes do with "
             "IPC handles is no "
@@ -84,7 +84,7 @@ static int fact_is(uint64_t id, enum fact fact, short type) {
                       .l_start = (off_t)((id >> 4) * FACTS + fact),
                       .l_len = 1};
 
-    if (!facts_are_there() || fcntl(file.fd, type == F_WRLCK ? F_GETLK : F_SETLK, &l) != 0)
+    if (!facts_are_there() || fcntl(facts_file.fd, type == F_WRLCK ? F_GETLK : F_SETLK, &l) != 0)
         return -1;
     if (type != F_WRLCK)
         return 0;
@@ -96,15 +96,15 @@ static void facts_open(void) {
     char path[64];
     int directory;
 
-    if (file.fd >= 0 || file_lost)
+    if (facts_file.fd >= 0 || file_lost)
         return;
     directory = zr_directory(path, sizeof path);
     if (directory >= 0) {
-        file = zr_descriptor_keep(
+        facts_file = zr_descriptor_keep(
             openat(directory, "check", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
         close(directory);
     }
-    if (file.fd < 0)
+    if (facts_file.fd < 0)
         zr_warn("check: cannot use %s/check: what other processes do with IPC handles is not seen",
                 path);
 }
@@ -122,7 +122,7 @@ void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle) {
 
     if (!c || !zr_checks(ZR_CHECK_IPC))
         return;
-    zr_lock(&lock);
+    zr_lock(&imports_lock);
     facts_open();
     c->handle = handle_id(handle, getpid());
     for (unsigned i = 0; i < FREED; i++)
@@ -132,7 +132,7 @@ void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle) {
     fact_is(c->handle.bytes, FREED_HERE, F_UNLCK);
     fact_is(c->handle.file, EXPORTED_HERE, F_RDLCK);
     fact_is(c->handle.bytes, EXPORTED_HERE, F_RDLCK);
-    zr_unlock(&lock);
+    zr_unlock(&imports_lock);
 }
 
 /*
@@ -156,7 +156,7 @@ void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
     if (!zr_checks(ZR_CHECK_IPC))
         return;
     zr_origin_here(&new.origin);
-    zr_lock(&lock);
+    zr_lock(&imports_lock);
     facts_open();
     identify_opened(&new.id, handle);
     to = import_find(UNUSED, 0, NULL);
@@ -164,7 +164,7 @@ void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
         fact_is(new.id.file, OPEN_HERE, F_RDLCK);
         *to = new;
     }
-    zr_unlock(&lock);
+    zr_unlock(&imports_lock);
     if (to)
         zr_worker_start(); /* it looks after imports */
     else
@@ -184,14 +184,15 @@ void zr_imports_look(void) {
         struct import stale;
         int pid = -1;
 
-        zr_lock(&lock);
-        for (struct import *i = imports; i < imports + IMPORTS && pid < 0; i++)
-            if (i->state == OPEN && !i->quiet &&
-                (pid = fact_is(i->id.file, FREED_HERE, F_WRLCK)) >= 0) {
-                i->quiet = true;
-                stale = *i;
-            }
-        zr_unlock(&lock);
+        zr_lock(&imports_lock);
+        for (struct import *i = imports; i < imports + IMPORTS && pid < 0; i++) {
+            if (i->state != OPEN || i->quiet)
+                continue;
+            pid = fact_is(i->id.file, FREED_HERE, F_WRLCK);
+            i->quiet = pid >= 0;
+            stale = *i;
+        }
+        zr_unlock(&imports_lock);
         if (pid < 0)
             return;
         zr_tell(&r,
@@ -223,7 +224,7 @@ void zr_check_closed(const void *ptr) {
     struct import *i;
 
     zr_imports_look();
-    zr_lock(&lock);
+    zr_lock(&imports_lock);
     i = import_find(OPEN, 0, ptr);
     if (i) {
         uint64_t id = i->id.file;
@@ -237,19 +238,19 @@ void zr_check_closed(const void *ptr) {
             forget_imports(CLOSED, id);
         }
     }
-    zr_unlock(&lock);
+    zr_unlock(&imports_lock);
 }
 
 void zr_check_kept_open(const void *ptr, bool kept) {
     struct import *i;
 
-    zr_lock(&lock);
+    zr_lock(&imports_lock);
     i = import_find(OPEN, 0, ptr);
     if (i) {
         i->quiet = kept;
         fact_is(i->id.file, OPEN_HERE, kept ? F_UNLCK : F_RDLCK);
     }
-    zr_unlock(&lock);
+    zr_unlock(&imports_lock);
 }
 
 void zr_exports_freed(const struct zr_checked *c) {
@@ -259,7 +260,7 @@ void zr_exports_freed(const struct zr_checked *c) {
 
     if (!c->handle.bytes)
         return;
-    zr_lock(&lock);
+    zr_lock(&imports_lock);
     place = &freed[frees++ % FREED];
     fact_is(place->file, FREED_HERE, F_UNLCK);
     fact_is(place->file, EXPORTED_HERE, F_UNLCK);
@@ -270,7 +271,7 @@ void zr_exports_freed(const struct zr_checked *c) {
     fact_is(place->file, FREED_HERE, F_RDLCK);
     fact_is(place->bytes, FREED_HERE, F_RDLCK);
     pid = fact_is(place->file, OPEN_HERE, F_WRLCK);
-    zr_unlock(&lock);
+    zr_unlock(&imports_lock);
     if (pid < 0)
         return;
     zr_tell(&r, "a block of %zu bytes was freed by process %d while process %d has it open%s\n",
@@ -294,7 +295,7 @@ struct unclosed {
 static bool take_unclosed(struct unclosed *out) {
     struct import *i;
 
-    zr_lock(&lock);
+    zr_lock(&imports_lock);
     i = import_find(CLOSED, 0, NULL);
     if (i) {
         out->import = *i;
@@ -302,7 +303,7 @@ static bool take_unclosed(struct unclosed *out) {
         out->closes = forget_imports(CLOSED, out->import.id.file);
         out->opens = out->closes + forget_imports(OPEN, out->import.id.file);
     }
-    zr_unlock(&lock);
+    zr_unlock(&imports_lock);
     return i != NULL;
 }
 
@@ -330,6 +331,6 @@ void zr_imports_end(void) {
 /* Locks are not inherited. The descriptor may be shared with the parent: it is left alone. */
 void zr_imports_fork_child(void) {
     memset(imports, 0, sizeof imports);
-    file = ZR_NO_DESCRIPTOR;
+    facts_file = ZR_NO_DESCRIPTOR;
     file_lost = false;
 }

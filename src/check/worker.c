@@ -38,7 +38,7 @@ static uint64_t tickets;           /* of frees */
 static uint64_t rested;            /* the devices were idle after the free with this ticket, */
 static bool restless;              /* or the driver cannot tell */
 static uint64_t rest_after;        /* wait until they are idle after this one */
-static zr_release *give_back;
+static zr_release *release_to_driver;
 static uint32_t changes; /* atomic, a futex: there is something to do, or something was done */
 static int impatience;   /* atomic: calls that have waited in vain */
 static int draining;     /* under the lock: calls for which the quarantine is emptied */
@@ -46,14 +46,14 @@ static int draining;     /* under the lock: calls for which the quarantine is em
  * Atomic. CLOSING: takes nothing new, verifies what is there. HALTED: the worker must make no more
  * calls.
  */
-static int state;
+static int worker_state;
 
 static bool worker_runs(void) {
-    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == RUNNING;
+    return __atomic_load_n(&worker_state, __ATOMIC_ACQUIRE) == RUNNING;
 }
 
 bool zr_worker_halts(void) {
-    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) >= HALTED;
+    return __atomic_load_n(&worker_state, __ATOMIC_ACQUIRE) >= HALTED;
 }
 
 /* --- lists, under the lock -------------------------------------------------------------------- */
@@ -171,7 +171,7 @@ static void checked_release(struct zr_checked *c) {
     zr_unlock(&zr_check_lock);
     if (!b || zr_worker_halts())
         return;
-    zr_cache_give_back(b, give_back);
+    zr_cache_give_back(b, release_to_driver);
 }
 
 /* Gives back, unverified, what was freed up to this ticket and is not in hand. */
@@ -302,7 +302,7 @@ static void *worker_work(void *unused) {
         zr_imports_look();
         wait_for_change(seen, IDLE);
     }
-    __atomic_store_n(&state, STOPPED, __ATOMIC_RELEASE);
+    __atomic_store_n(&worker_state, STOPPED, __ATOMIC_RELEASE);
     worker_changed();
     return NULL;
 }
@@ -311,7 +311,7 @@ static void *worker_work(void *unused) {
 
 static bool is_stopped(void *unused) {
     (void)unused;
-    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == STOPPED;
+    return __atomic_load_n(&worker_state, __ATOMIC_ACQUIRE) == STOPPED;
 }
 
 /*
@@ -323,9 +323,9 @@ static void at_exit(void) {
     if (!worker_runs())
         return;
     zr_check_now(TIME_LIMIT / MS);
-    __atomic_store_n(&state, CLOSING, __ATOMIC_RELEASE);
+    __atomic_store_n(&worker_state, CLOSING, __ATOMIC_RELEASE);
     zr_check_drain(NULL);
-    __atomic_store_n(&state, HALTED, __ATOMIC_RELEASE);
+    __atomic_store_n(&worker_state, HALTED, __ATOMIC_RELEASE);
     worker_changed();
     zr_poison_drop(NULL, !worker_await(is_stopped, NULL, TIME_LIMIT));
 }
@@ -362,13 +362,13 @@ bool zr_worker_start(void) {
     if (likely(worker_runs()))
         return true;
     zr_fork_arm();
-    if (!__atomic_compare_exchange_n(&state, &none, RUNNING, false, __ATOMIC_ACQ_REL,
+    if (!__atomic_compare_exchange_n(&worker_state, &none, RUNNING, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_ACQUIRE))
         return none == RUNNING;
     if (!registered)
         registered = atexit(at_exit) == 0;
     if (!worker_create()) {
-        __atomic_store_n(&state, IMPOSSIBLE, __ATOMIC_RELEASE);
+        __atomic_store_n(&worker_state, IMPOSSIBLE, __ATOMIC_RELEASE);
         zr_warn("check: no thread can be started: only wrong frees and leaks are found");
         zr_check_drain(NULL); /* what other threads have freed meanwhile */
     }
@@ -397,7 +397,7 @@ void zr_worker_born(const struct zr_checked *as, zr_release *release_block) {
     bool guarded = zr_worker_start() && as->held > as->size;
     struct request r = {.ticket = 0};
 
-    give_back = release_block;
+    release_to_driver = release_block;
     zr_lock(&zr_check_lock);
     r.c = zr_check_list[ZR_CHECKED_GONE].blocks > HISTORY ? checked_oldest(ZR_CHECKED_GONE) : NULL;
     if (r.c && r.c != in_hand)
@@ -442,7 +442,8 @@ bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison
 
     zr_lock(&zr_check_lock);
     if (works && poison && in_use) {
-        mine = rest_after = ++tickets;
+        mine = ++tickets;
+        rest_after = mine;
         zr_unlock(&zr_check_lock);
         worker_changed();
         works = await_for_call(is_rested, &mine);
@@ -454,7 +455,9 @@ bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison
     /* What waits for idle devices must fit into the quarantine: it is the program's memory. */
     if (works && poison && freed->bytes + c->held <= zr_config.check_quarantine.bytes &&
         freed->blocks < QUARANTINE_BLOCKS) {
-        c->ticket = r.ticket = rest_after = ++tickets;
+        r.ticket = ++tickets;
+        c->ticket = r.ticket;
+        rest_after = r.ticket;
         checked_move(c, ZR_CHECKED_FREED);
     } else if (armed) {
         checked_move(c, ZR_CHECKED_ASKED);
@@ -551,8 +554,11 @@ bool zr_check_now(uint32_t ms) {
         newer = c->newer;
         checked_ask(c);
     }
-    while ((c = checked_oldest(ZR_CHECKED_KEPT)) && c != in_hand)
+    while ((c = checked_oldest(ZR_CHECKED_KEPT))) {
+        if (c == in_hand)
+            break;
         checked_move(c, ZR_CHECKED_ASKED);
+    }
     zr_unlock(&zr_check_lock);
     worker_changed();
     return worker_await(is_looked_at, NULL, (uint64_t)ms * MS);
@@ -561,8 +567,11 @@ bool zr_check_now(uint32_t ms) {
 void zr_worker_fork_child(void) {
     memset(zr_check_list, 0, sizeof zr_check_list);
     in_hand = NULL;
-    tickets = rested = rest_after = 0;
-    impatience = draining = 0;
-    __atomic_store_n(&state, NO_WORKER, __ATOMIC_RELEASE);
+    tickets = 0;
+    rested = 0;
+    rest_after = 0;
+    impatience = 0;
+    draining = 0;
+    __atomic_store_n(&worker_state, NO_WORKER, __ATOMIC_RELEASE);
     zr_poison_drop(NULL, true);
 }

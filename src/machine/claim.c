@@ -11,7 +11,7 @@
 
 enum { PROCESSES = 65536, HELD = 256, OLD_NS = 1000000000, FRESH_NS = 5000000 };
 
-static struct zr_lock lock;
+static struct zr_lock claim_lock;
 static struct { /* of the last scan, under the lock */
     uint64_t pid, pci, vram;
 } held[HELD];
@@ -97,14 +97,14 @@ uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh) {
         return 0;
     unseen = d.card[at].vram > blocks ? d.card[at].vram - blocks : 0;
     claim_announce(device, sum.pci, unseen);
-    zr_lock(&lock);
+    zr_lock(&claim_lock);
     if (!scanned || now - scanned > (fresh ? FRESH_NS : OLD_NS))
         scan_processes(&d, now);
     for (unsigned k = 0; k < held_count; k++)
         if (held[k].pci == sum.pci)
             sum.bytes += held[k].vram;
     zr_others_each(add_claim, &sum);
-    zr_unlock(&lock);
+    zr_unlock(&claim_lock);
     return sum.bytes + unseen;
 }
 

@@ -29,7 +29,7 @@ static const struct layout {
 };
 
 enum { NOT_LOOKED, ABSENT, REFUSED, UNCHECKED, TRUSTED, MOST_SHIMS = 16 };
-static uint32_t state; /* atomic */
+static uint32_t python_state; /* atomic */
 static const struct layout *l;
 static const char *(*version)(void);
 static void *(*attached)(void);   /* the state of this thread while it has the GIL */
@@ -45,8 +45,9 @@ static ZR_COLD uintptr_t layout_probe(uintptr_t at) {
 }
 
 static uintptr_t memory_word(uintptr_t at) {
-    return likely(__atomic_load_n(&state, __ATOMIC_RELAXED) == TRUSTED) ? *(const uintptr_t *)at
-                                                                        : layout_probe(at);
+    return likely(__atomic_load_n(&python_state, __ATOMIC_RELAXED) == TRUSTED)
+               ? *(const uintptr_t *)at
+               : layout_probe(at);
 }
 
 static uintptr_t memory_field(uintptr_t object, int16_t offset) {
@@ -156,7 +157,7 @@ static ZR_COLD void python_say(const char *why) {
     zr_record_text(ZEROUTE_TEXT_PYTHON, text, strlen(text));
     if (why)
         zr_warn("record: %s", text);
-    __atomic_store_n(&state, why ? REFUSED : TRUSTED, __ATOMIC_RELEASE);
+    __atomic_store_n(&python_state, why ? REFUSED : TRUSTED, __ATOMIC_RELEASE);
 }
 
 static uintptr_t symbol_find(const char *name) {
@@ -171,7 +172,7 @@ static ZR_COLD void layout_look(void) {
 
     version = (const char *(*)(void))symbol_find("Py_GetVersion");
     if (!version) {
-        __atomic_store_n(&state, ABSENT, __ATOMIC_RELEASE);
+        __atomic_store_n(&python_state, ABSENT, __ATOMIC_RELEASE);
         return;
     }
     for (size_t i = 0; number && i < sizeof layouts / sizeof *layouts; i++)
@@ -196,7 +197,7 @@ static ZR_COLD void layout_look(void) {
     text_type = symbol_find("PyUnicode_Type");
     bytes_type = symbol_find("PyBytes_Type");
     l = known;
-    __atomic_store_n(&state, UNCHECKED, __ATOMIC_RELEASE);
+    __atomic_store_n(&python_state, UNCHECKED, __ATOMIC_RELEASE);
 }
 
 /* --- walking ---------------------------------------------------------------------------------- */
@@ -239,15 +240,15 @@ size_t zr_python_frames(struct zeroute_record_python *out, size_t most, uint8_t 
     uintptr_t thread, frame, code;
     size_t count = 0;
 
-    if (unlikely(__atomic_load_n(&state, __ATOMIC_ACQUIRE) == NOT_LOOKED))
+    if (unlikely(__atomic_load_n(&python_state, __ATOMIC_ACQUIRE) == NOT_LOOKED))
         layout_look();
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) < UNCHECKED)
+    if (__atomic_load_n(&python_state, __ATOMIC_ACQUIRE) < UNCHECKED)
         return 0;
     thread = attached ? (uintptr_t)attached() : 0;
     if (!thread && registered)
         thread = (uintptr_t)registered();
-    if (!thread ||
-        (unlikely(__atomic_load_n(&state, __ATOMIC_ACQUIRE) != TRUSTED) && !layout_check(thread)))
+    if (!thread || (unlikely(__atomic_load_n(&python_state, __ATOMIC_ACQUIRE) != TRUSTED) &&
+                    !layout_check(thread)))
         return 0;
     for (frame = frame_innermost(thread); frame; frame = memory_field(frame, l->previous)) {
         if (is_shim(frame)) {
@@ -276,10 +277,10 @@ size_t zr_python_frames(struct zeroute_record_python *out, size_t most, uint8_t 
 void zr_python_again(void) {
     uint32_t absent = ABSENT;
 
-    __atomic_compare_exchange_n(&state, &absent, NOT_LOOKED, false, __ATOMIC_RELAXED,
+    __atomic_compare_exchange_n(&python_state, &absent, NOT_LOOKED, false, __ATOMIC_RELAXED,
                                 __ATOMIC_RELAXED);
 }
 
 void zr_python_fork_child(void) {
-    state = NOT_LOOKED;
+    python_state = NOT_LOOKED;
 }

@@ -14,18 +14,18 @@
 #include <unistd.h>
 
 enum { SLOTS = 1 << 18, PROBES = 64 };
-static uint64_t *table;     /* atomic: of hashes, 0 for a free place */
-static uint64_t generation; /* atomic: of the libraries that were stored */
+static uint64_t *stack_table;      /* atomic: of hashes, 0 for a free place */
+static uint64_t stored_generation; /* atomic: of the libraries that were stored */
 
 uint32_t zr_stack_id(uint64_t hash, bool *fresh) {
-    uint64_t *t = __atomic_load_n(&table, __ATOMIC_ACQUIRE), *expected = NULL;
+    uint64_t *t = __atomic_load_n(&stack_table, __ATOMIC_ACQUIRE), *expected = NULL;
 
     *fresh = false;
     if (unlikely(!t)) {
         t = zr_pages(SLOTS * sizeof *t);
         if (!t)
             return 0;
-        if (!__atomic_compare_exchange_n(&table, &expected, t, false, __ATOMIC_ACQ_REL,
+        if (!__atomic_compare_exchange_n(&stack_table, &expected, t, false, __ATOMIC_ACQ_REL,
                                          __ATOMIC_ACQUIRE)) {
             zr_pages_back(t, SLOTS * sizeof *t);
             t = expected;
@@ -85,12 +85,12 @@ static bool store_module(const struct zr_elf *elf, void *unused) {
 static void store_modules(void) {
     uint64_t now;
 
-    if (!zr_elf_generation(&now) || __atomic_load_n(&generation, __ATOMIC_RELAXED) == now)
+    if (!zr_elf_generation(&now) || __atomic_load_n(&stored_generation, __ATOMIC_RELAXED) == now)
         return;
     zr_native_forget();
     zr_python_again();
     if (zr_elf_each(store_module, NULL) != ZR_LIST_BUSY)
-        __atomic_store_n(&generation, now, __ATOMIC_RELAXED);
+        __atomic_store_n(&stored_generation, now, __ATOMIC_RELAXED);
 }
 
 /* --- stacks ----------------------------------------------------------------------------------- */
@@ -133,6 +133,6 @@ void zr_stack_fork_child(void) {
     /*
      * Nothing is stored in the child's file yet; its parent's table costs it no memory of its own.
      */
-    table = NULL;
-    generation = 0;
+    stack_table = NULL;
+    stored_generation = 0;
 }

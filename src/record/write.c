@@ -26,14 +26,14 @@
 enum { CHUNK = 64 << 10, HEADER = 4096, MOST_TEXT = 4096, MARK_MOST = 255, MOST_NAMES = 16 };
 
 enum { NOT_BEGUN, RUNNING, STOPPED };
-static uint32_t state;                       /* atomic */
+static uint32_t record_state;                /* atomic */
 static struct zeroute_record_header *header; /* mapped for as long as the process lives */
 static char path[PATH_MAX];
-static size_t path_given;     /* where the part begins that the setting gave */
-static uint64_t end_of_file;  /* atomic */
-static uint32_t thread_count; /* atomic */
-static uint64_t cards;        /* atomic: bit n: card n was recorded */
-static struct zr_lock lock;   /* of begin() */
+static size_t path_given;          /* where the part begins that the setting gave */
+static uint64_t end_of_file;       /* atomic */
+static uint32_t thread_count;      /* atomic */
+static uint64_t cards_recorded;    /* atomic: bit n: card n was recorded */
+static struct zr_lock record_lock; /* of begin() */
 
 uint64_t zr_record_time(void) {
     struct timespec t;
@@ -85,7 +85,7 @@ void *zr_record_put(enum zeroute_record_type type, uint32_t id, const struct zr_
 static bool record_begin(void);
 
 static bool is_running(void) {
-    uint32_t now = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
+    uint32_t now = __atomic_load_n(&record_state, __ATOMIC_ACQUIRE);
 
     return likely(now == RUNNING) || (now == NOT_BEGUN && record_begin());
 }
@@ -150,7 +150,7 @@ void zr_record_event(enum zeroute_record_type type, enum zr_kind kind, unsigned 
 
 bool zr_record_begin(struct zr_op *op, unsigned card) {
     op->began = zr_record_time();
-    return card < 64 && !(__atomic_load_n(&cards, __ATOMIC_RELAXED) >> card & 1);
+    return card < 64 && !(__atomic_load_n(&cards_recorded, __ATOMIC_RELAXED) >> card & 1);
 }
 
 enum zeroute_record_refuser zr_record_refuser(uint32_t code) {
@@ -182,7 +182,7 @@ void zr_record_card(unsigned card, uint64_t memory) {
     int saved = errno;
 
     if (zr_thread.record.busy || !is_running() ||
-        __atomic_fetch_or(&cards, bit, __ATOMIC_RELAXED) & bit)
+        __atomic_fetch_or(&cards_recorded, bit, __ATOMIC_RELAXED) & bit)
         return;
     zr_thread.record.busy = true;
     zr_record_put(ZEROUTE_RECORD_CARD, card, &(struct zr_part){&c, sizeof c}, 1);
@@ -208,7 +208,7 @@ __attribute__((visibility("default"))) void zeroute_mark(const char *text) {
 /* --- chunks ----------------------------------------------------------------------------------- */
 
 static bool record_stop(const char *why) {
-    if (__atomic_exchange_n(&state, STOPPED, __ATOMIC_ACQ_REL) != STOPPED)
+    if (__atomic_exchange_n(&record_state, STOPPED, __ATOMIC_ACQ_REL) != STOPPED)
         zr_warn("record: %s: %s; nothing more is recorded", path, why);
     return false;
 }
@@ -433,31 +433,31 @@ static ZR_COLD bool record_begin(void) {
 
     zr_fork_arm();
     zr_thread_attend(); /* before the lock: libc takes one of the dynamic linker's */
-    zr_lock(&lock);
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == NOT_BEGUN)
+    zr_lock(&record_lock);
+    if (__atomic_load_n(&record_state, __ATOMIC_ACQUIRE) == NOT_BEGUN)
         made = make_file();
     if (made) {
         record_process();
-        __atomic_compare_exchange_n(&state, &expected, RUNNING, false, __ATOMIC_RELEASE,
+        __atomic_compare_exchange_n(&record_state, &expected, RUNNING, false, __ATOMIC_RELEASE,
                                     __ATOMIC_RELAXED);
     }
-    zr_unlock(&lock);
-    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == RUNNING;
+    zr_unlock(&record_lock);
+    return __atomic_load_n(&record_state, __ATOMIC_ACQUIRE) == RUNNING;
 }
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
 void zr_record_process_end(void) {
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != NOT_BEGUN && header)
+    if (__atomic_load_n(&record_state, __ATOMIC_ACQUIRE) != NOT_BEGUN && header)
         __atomic_store_n(&header->end_time, zr_record_time(), __ATOMIC_RELAXED);
 }
 
 /* The child gets a file of its own. The parent's mappings are not inherited. */
 void zr_record_fork_child(void) {
-    state = NOT_BEGUN;
+    record_state = NOT_BEGUN;
     header = NULL;
     thread_count = 0;
-    cards = 0;
+    cards_recorded = 0;
     memset(&zr_thread.record, 0, sizeof zr_thread.record);
     zr_stack_fork_child();
     zr_python_fork_child();

@@ -12,11 +12,11 @@ static const uint32_t nothing;
 const uint32_t *zr_control_word = &nothing;
 zr_carry_out *zr_control_handler;
 static struct zeroute_segment_control *control;
-static _Atomic bool busy; /* a thread is carrying one out */
+static _Atomic bool control_busy; /* a thread is carrying one out */
 
 void zr_control_open(struct zeroute_segment_control *c) {
     control = c;
-    atomic_store(&busy, false);
+    atomic_store(&control_busy, false);
     __atomic_store_n(&zr_control_word, c ? &c->request : &nothing, __ATOMIC_RELEASE);
 }
 
@@ -26,7 +26,8 @@ static void carry_out(uint32_t number) {
     bool done;
 
     memcpy(text, control->text, sizeof text);
-    text[sizeof text - 1] = reply[0] = '\0';
+    text[sizeof text - 1] = '\0';
+    reply[0] = '\0';
     done = zr_control_handler(text, reply, sizeof reply);
     snprintf(control->reply, sizeof control->reply, "%s", reply);
     control->code = done ? ZEROUTE_CARRIED_OUT : ZEROUTE_REFUSED;
@@ -39,12 +40,12 @@ ZR_COLD void zr_control_serve(void) {
     int saved = errno;
     uint32_t number;
 
-    if (atomic_exchange(&busy, true))
+    if (atomic_exchange(&control_busy, true))
         return;
     ZR_OWN_OP(own, 0);
     number = __atomic_exchange_n(&control->request, 0, __ATOMIC_ACQUIRE);
     if (number)
         carry_out(number);
-    atomic_store(&busy, false);
+    atomic_store(&control_busy, false);
     errno = saved;
 }

@@ -17,7 +17,7 @@
 
 extern char **environ;
 
-static struct zr_lock lock;
+static struct zr_lock fingerprint_lock;
 static struct { char key[48], value[208]; } notes[NOTES];
 static unsigned note_count;
 
@@ -162,10 +162,10 @@ static bool put_together(struct draft *d) {
         draft_add(d, "kernel.release", system.release);
     zr_settings_print(&zr_config, settings, sizeof settings);
     draft_add(d, "settings", settings);
-    zr_lock(&lock);
+    zr_lock(&fingerprint_lock);
     for (unsigned i = 0; i < note_count; i++)
         draft_add(d, notes[i].key, notes[i].value);
-    zr_unlock(&lock);
+    zr_unlock(&fingerprint_lock);
     whole = zr_elf_each(draft_library, d) != ZR_LIST_BUSY;
     draft_environment(d, false);
     if (d->debug_keys)
@@ -189,13 +189,13 @@ void zr_fingerprint_refresh(void) {
         return;
     complete = put_together(d);
     __atomic_store_n(&incomplete, !complete, __ATOMIC_RELAXED);
-    zr_lock(&lock);
+    zr_lock(&fingerprint_lock);
     if (complete && (int)(ticket - published) > 0 &&
         zr_segment_reserve(zr_segment.fingerprint, sizeof *zr_segment.fingerprint + d->used + 1)) {
         zr_segment_write_text(zr_segment.fingerprint, ZR_FINGERPRINT_SIZE, d->text, d->used);
         published = ticket;
     }
-    zr_unlock(&lock);
+    zr_unlock(&fingerprint_lock);
     zr_pages_back(d, sizeof *d);
     errno = saved;
 }
@@ -209,7 +209,7 @@ void zr_fingerprint_note(const char *key, const char *value) {
     unsigned n = 0;
     bool changed;
 
-    zr_lock(&lock);
+    zr_lock(&fingerprint_lock);
     while (n < note_count && strcmp(notes[n].key, key) != 0)
         n++;
     changed = n < NOTES && (n == note_count || strcmp(notes[n].value, value) != 0);
@@ -219,7 +219,7 @@ void zr_fingerprint_note(const char *key, const char *value) {
         if (n == note_count)
             note_count++;
     }
-    zr_unlock(&lock);
+    zr_unlock(&fingerprint_lock);
     if (changed)
         zr_fingerprint_refresh();
 }

@@ -25,7 +25,8 @@ ZR_COLD uint32_t zr_time_weight_slow(const struct zr_pace *p) {
 
 /* One in 65 to 192 quick calls, at random: a fixed interval could miss periodic calls. */
 static void pace_learn(struct zr_pace *p, uint64_t ns) {
-    p->left = p->weight = 0;
+    p->left = 0;
+    p->weight = 0;
     /* Every call is looked at that may be made to fail. */
     if (ns >= QUICK_NS || zr_config.inject.count) {
         p->streak = 0;

@@ -19,15 +19,15 @@ static struct zr_library others = {.name = "others", .counters = others.own, .wh
  * While a thread forks, a library that has not called before cannot be told: counted as unknown,
  * and asked again.
  */
-static struct zr_library busy = {.name = "unknown", .counters = unknown.own};
+static struct zr_library busy_library = {.name = "unknown", .counters = unknown.own};
 
-static struct zr_lock lock;
+static struct zr_lock libraries_lock;
 static struct zr_library ranges[RANGES];
 static unsigned range_count, name_count;
-static uint64_t generation;
+static uint64_t list_generation;
 
 static const struct zr_library *library_scan(uintptr_t address) {
-    uint64_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
+    uint64_t now = __atomic_load_n(&list_generation, __ATOMIC_ACQUIRE);
     unsigned n = __atomic_load_n(&range_count, __ATOMIC_ACQUIRE);
 
     for (const struct zr_library *l = ranges; l < ranges + n; l++)
@@ -46,7 +46,7 @@ static bool check_generation(void) {
 
     if (!zr_elf_generation(&now))
         return false;
-    if (__atomic_exchange_n(&generation, now, __ATOMIC_ACQ_REL) != now)
+    if (__atomic_exchange_n(&list_generation, now, __ATOMIC_ACQ_REL) != now)
         zr_fingerprint_refresh();
     else
         zr_fingerprint_complete();
@@ -76,7 +76,7 @@ static const struct zr_library *library_add(const struct zr_elf *elf, uint64_t s
     const struct zr_library *alike = NULL;
     struct zr_library *l = ranges;
 
-    zr_lock(&lock);
+    zr_lock(&libraries_lock);
     for (; l < ranges + range_count; l++) {
         if (strncmp(l->name, elf->soname, sizeof l->name - 1) != 0)
             continue;
@@ -89,7 +89,7 @@ static const struct zr_library *library_add(const struct zr_elf *elf, uint64_t s
         __atomic_store_n(&l->generation, seen_in, __ATOMIC_RELAXED);
     else if (range_count < RANGES)
         library_append(l, elf, seen_in, alike);
-    zr_unlock(&lock);
+    zr_unlock(&libraries_lock);
     if (l < ranges + RANGES)
         return l;
     return alike ? alike : &others;
@@ -102,10 +102,10 @@ static const struct zr_library *library_walk(const void *address) {
     struct zr_elf elf;
 
     check_generation();
-    seen_in = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
+    seen_in = __atomic_load_n(&list_generation, __ATOMIC_ACQUIRE);
     answer = zr_elf_find(address, &elf);
     if (unlikely(answer == ZR_LIST_BUSY))
-        return &busy;
+        return &busy_library;
     return answer == ZR_LIST_FOUND ? library_add(&elf, seen_in) : &unknown;
 }
 
@@ -128,10 +128,10 @@ const struct zr_library *zr_library_find_now(const void *address) {
     int saved = errno;
     struct zr_elf elf;
 
-    if (unlikely(l == &busy)) {
+    if (unlikely(l == &busy_library)) {
         l = &unknown;
         if (zr_elf_find_now(address, &elf))
-            l = library_add(&elf, __atomic_load_n(&generation, __ATOMIC_ACQUIRE));
+            l = library_add(&elf, __atomic_load_n(&list_generation, __ATOMIC_ACQUIRE));
         errno = saved;
     }
     return l;
@@ -153,7 +153,7 @@ ZR_COLD enum zr_who zr_library_ask_who(const struct zr_library *l) {
     enum zr_answer answer = ZR_LIST_BUSY;
     struct zr_elf elf;
 
-    if (l != &busy)
+    if (l != &busy_library)
         answer = zr_elf_find((const void *)l->start, &elf);
     if (answer == ZR_LIST_BUSY)
         return ZR_WHO_NOT_KNOWN;

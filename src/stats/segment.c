@@ -266,8 +266,10 @@ bool zr_segment_create(void) {
     /* ZEROUTE_ABSENT. */
     memset(zr_segment.globals->gauges, 0xff, sizeof zr_segment.globals->gauges);
     memset(zr_segment.globals->cards, 0xff, sizeof zr_segment.globals->cards);
-    for (int n = 0; n < ZR_DEVICES; n++)
-        zr_segment.globals->cards[n][ZR_C_IMAGE] = zr_segment.globals->cards[n][ZR_C_IMPORTED] = 0;
+    for (int n = 0; n < ZR_DEVICES; n++) {
+        zr_segment.globals->cards[n][ZR_C_IMAGE] = 0;
+        zr_segment.globals->cards[n][ZR_C_IMPORTED] = 0;
+    }
     zr_fields_describe();
     if (zr_segment.header->field_count == 0)
         return segment_fails(&f, "get memory for", map);

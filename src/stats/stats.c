@@ -8,32 +8,32 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct zr_lock lock;
-static _Atomic int state; /* 0 not tried, 1 open, 2 off */
+static struct zr_lock stats_lock;
+static _Atomic int stats_state; /* 0 not tried, 1 open, 2 off */
 static unsigned shards_used = 1;
 static unsigned free_list[ZR_SHARDS], free_count;
 
-static char named[ZR_DYNAMIC][80];
-static unsigned named_count;
+static char named_fields[ZR_DYNAMIC][80];
+static unsigned named_field_count;
 
 bool zr_stats_is_open(void) {
-    return atomic_load_explicit(&state, memory_order_acquire) == 1;
+    return atomic_load_explicit(&stats_state, memory_order_acquire) == 1;
 }
 
 bool zr_stats_open(void) {
-    int seen = atomic_load_explicit(&state, memory_order_acquire), saved = errno;
+    int seen = atomic_load_explicit(&stats_state, memory_order_acquire), saved = errno;
     bool made = false;
 
     if (likely(seen) || zr_exiting())
         return seen == 1;
     zr_config_load();
     zr_fork_arm();
-    zr_lock(&lock);
-    if (!atomic_load(&state)) {
+    zr_lock(&stats_lock);
+    if (!atomic_load(&stats_state)) {
         made = zr_config.stats && zr_segment_create();
-        atomic_store_explicit(&state, made ? 1 : 2, memory_order_release);
+        atomic_store_explicit(&stats_state, made ? 1 : 2, memory_order_release);
     }
-    zr_unlock(&lock);
+    zr_unlock(&stats_lock);
     if (made) {
         char settings[1000];
 
@@ -44,7 +44,7 @@ bool zr_stats_open(void) {
         zr_fingerprint_refresh();
     }
     errno = saved;
-    return atomic_load(&state) == 1;
+    return atomic_load(&stats_state) == 1;
 }
 
 /* --- shards ----------------------------------------------------------------------------------- */
@@ -78,9 +78,9 @@ struct zr_shard *zr_shard_of_thread(void) {
      * while it counts.
      */
     if (zr_thread_attend()) {
-        zr_lock(&lock);
+        zr_lock(&stats_lock);
         zr_thread.stats.shard = shard_claim();
-        zr_unlock(&lock);
+        zr_unlock(&stats_lock);
     }
     zr_thread.stats.shared = !zr_thread.stats.shard;
     errno = saved;
@@ -107,9 +107,9 @@ void zr_stats_thread_end(void) {
     if (!s)
         return;
     zr_fold_all(s);
-    zr_lock(&lock);
+    zr_lock(&stats_lock);
     free_list[free_count++] = (unsigned)((size_t)((char *)s - zr_segment.shards) / sizeof *s);
-    zr_unlock(&lock);
+    zr_unlock(&stats_lock);
 }
 
 /* --- gauges, texts, names that come at run time ----------------------------------------------- */
@@ -122,20 +122,20 @@ void zr_gauge(enum zr_gauge g, uint64_t value) {
 void zr_text(enum zr_text t, const char *text) {
     if (!zr_stats_is_open())
         return;
-    zr_lock(&lock);
+    zr_lock(&stats_lock);
     zr_segment_write_text(&zr_segment.globals->texts[t].head, sizeof zr_segment.globals->texts[t],
                           text, strlen(text));
-    zr_unlock(&lock);
+    zr_unlock(&stats_lock);
 }
 
 /* Gives the next number to a new name; false if there is no room. The caller holds the lock. */
 static bool name_next(const char *name, const char *unit, const char *help) {
-    size_t offset = offsetof(struct zr_shard, dynamic) + named_count * sizeof(uint64_t);
+    size_t offset = offsetof(struct zr_shard, dynamic) + named_field_count * sizeof(uint64_t);
     struct zeroute_segment_field f = {.type = ZEROUTE_COUNTER, .offset = (uint32_t)offset};
 
-    if (named_count == ZR_DYNAMIC || !zr_segment_describe(&f, "", name, unit, help, ""))
+    if (named_field_count == ZR_DYNAMIC || !zr_segment_describe(&f, "", name, unit, help, ""))
         return false;
-    memcpy(named[named_count++], f.name, sizeof f.name);
+    memcpy(named_fields[named_field_count++], f.name, sizeof f.name);
     return true;
 }
 
@@ -146,11 +146,11 @@ int zr_named(const char *name, const char *unit, const char *help) {
 
     if (!zr_stats_open())
         return -1;
-    zr_lock(&lock);
-    while (n < named_count && strncmp(named[n], name, sizeof named[n] - 1) != 0)
+    zr_lock(&stats_lock);
+    while (n < named_field_count && strncmp(named_fields[n], name, sizeof named_fields[n] - 1) != 0)
         n++;
-    there = n < named_count || name_next(name, unit, help);
-    zr_unlock(&lock);
+    there = n < named_field_count || name_next(name, unit, help);
+    zr_unlock(&stats_lock);
     errno = saved;
     return there ? (int)n : -1;
 }
@@ -166,9 +166,10 @@ ZR_COLD void zr_count_failure(enum zr_entry e, uint32_t code) {
 void zr_stats_fork_child(void) {
     zr_segment_abandon();
     zr_thread.stats.shard = NULL;
-    zr_thread.stats.off = zr_thread.stats.shared = false;
+    zr_thread.stats.off = false;
+    zr_thread.stats.shared = false;
     shards_used = 1;
     free_count = 0;
-    named_count = 0;
-    atomic_store(&state, 0);
+    named_field_count = 0;
+    atomic_store(&stats_state, 0);
 }
