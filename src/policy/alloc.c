@@ -21,9 +21,9 @@ enum {
 };
 
 /*
- * Under some adapters a SYCL program's free reaches zeMemFree although commands may still use the block: the driver
- * waits for them before it reuses the memory, and the adapter cannot vouch for the program. A caller that came past our
- * names appears as the loader, and may be an adapter.
+ * Under some adapters a SYCL program's free reaches zeMemFree although commands may still use the
+ * block: the driver waits for them before it reuses the memory, and the adapter cannot vouch for
+ * the program. A caller that came past our names appears as the loader, and may be an adapter.
  */
 bool zr_policy_vouches(const struct zr_op *op) {
     return zr_config.reuse == ZR_REUSE_ALWAYS || zr_library_who(op->library) == ZR_WHO_PROGRAM;
@@ -93,7 +93,7 @@ static bool make_key(const struct zr_alloc *a, unsigned account, struct zr_key *
     return a->kind == ZR_KIND_HOST ? host_key(a, key) : device_key(a, key);
 }
 
-static bool is_plain(const struct zr_alloc *a) {
+static bool has_plain_desc(const struct zr_alloc *a) {
     struct zr_key key = {0};
 
     return a->desc && (a->kind == ZR_KIND_HOST ? host_key(a, &key) : device_key(a, &key));
@@ -103,7 +103,9 @@ static bool is_plain(const struct zr_alloc *a) {
 uint32_t zr_cache_idle(void) {
     uint64_t ms = zr_config.cache_idle / 1000000;
 
-    return ms == 0 ? 1 : ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+    if (ms == 0)
+        return 1;
+    return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 }
 
 static uint64_t limited; /* atomic: accounts whose cache_limit the cache was told */
@@ -159,7 +161,7 @@ static size_t reserve_for(const struct zr_key *key, size_t size) {
 /* --- from the driver -------------------------------------------------------------------------- */
 
 /* The driver's part of each entry point that allocates. */
-static inline ze_result_t ask(struct zr_op *op, const struct zr_alloc *a, size_t size) {
+static inline ze_result_t call_driver(struct zr_op *op, const struct zr_alloc *a, size_t size) {
     switch (a->entry) {
     case ZR_E_zeMemAllocDevice:
         return ZR_DOWN(op, zeMemAllocDevice, size,
@@ -197,7 +199,7 @@ static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_all
     }
     if (a->kind != ZR_KIND_PHYSICAL)
         zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
-    result = ask(op, a, size);
+    result = call_driver(op, a, size);
     if (unlikely(result != ZE_RESULT_SUCCESS)) {
         op->refused_by = ZR_REFUSED_BY_DRIVER;
         zr_charge_undo(&op->charge);
@@ -207,8 +209,8 @@ static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_all
 
 /* Asks for *held bytes, and if there is no room for that, for the exact size; then *held is the
  * size. */
-static inline ze_result_t ask_driver(struct zr_op *op, const struct zr_alloc *a, unsigned number,
-                                     size_t *held) {
+static inline ze_result_t ask_for_held(struct zr_op *op, const struct zr_alloc *a, unsigned number,
+                                       size_t *held) {
     for (size_t size = *held;; size = a->size) {
         ze_result_t result = ask_within_limit(op, a, number, size);
 
@@ -228,7 +230,7 @@ static ze_result_t from_driver(struct zr_op *op, const struct zr_alloc *a, unsig
     ze_result_t result;
 
     do {
-        result = ask_driver(op, a, number, held);
+        result = ask_for_held(op, a, number, held);
     } while (zr_room_again(&room, result));
     if (likely(result == ZE_RESULT_SUCCESS))
         return result;
@@ -239,9 +241,11 @@ static ze_result_t from_driver(struct zr_op *op, const struct zr_alloc *a, unsig
 
 /* The counter for a request with an extension that is no part of a key. */
 static ZR_COLD enum zr_field extension_of(const void *desc) {
-    return zr_chained(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)     ? ZR_F_PASSED_IMPORT
-           : zr_chained(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC) ? ZR_F_PASSED_EXPORT
-                                                                             : ZR_F_PASSED_PNEXT;
+    if (zr_chained(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD))
+        return ZR_F_PASSED_IMPORT;
+    if (zr_chained(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC))
+        return ZR_F_PASSED_EXPORT;
+    return ZR_F_PASSED_PNEXT;
 }
 
 static ZR_COLD ze_result_t import(struct zr_op *op, const struct zr_alloc *a,
@@ -353,15 +357,15 @@ static inline ze_result_t from_below(struct zr_op *op, const struct zr_alloc *a,
 }
 
 /* UMF's provider translates codes: its pool is told what came of the call. */
-static void report(struct zr_op *op, ze_result_t result, struct zr_block *block) {
+static void report_above(struct zr_op *op, ze_result_t result, struct zr_block *block) {
     op->above->driver_code = (uint32_t)result;
     op->above->refused_by = op->refused_by;
     op->above->began = op->began;
     op->above->block = block;
 }
 
-static inline ze_result_t allocate(struct zr_op *op, const struct zr_alloc *a, unsigned number,
-                                   struct zr_block **block) {
+static inline ze_result_t allocate_any(struct zr_op *op, const struct zr_alloc *a, unsigned number,
+                                       struct zr_block **block) {
     uint32_t flags = a->flags | (zr_op_is_pooled(op) ? ZR_BLOCK_POOLED : 0);
     size_t held = a->size;
     ze_result_t result;
@@ -386,13 +390,13 @@ static inline ze_result_t allocate(struct zr_op *op, const struct zr_alloc *a, u
             flags |= ZR_BLOCK_EXPORTED;
     }
     if (zr_checking() && !a->is_object)
-        held = zr_check_held(a->kind, is_plain(a), a->size);
+        held = zr_check_held(a->kind, has_plain_desc(a), a->size);
     result = from_below(op, a, number, &key, held, flags, block);
     if (likely(result == ZE_RESULT_SUCCESS) &&
         (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache)))
         zr_count(ZR_F_CACHE_MISSES, 1);
     if (zr_checking() && *block)
-        zr_check_born(op, *block, a->device, is_plain(a), zr_policy_release);
+        zr_check_born(op, *block, a->device, has_plain_desc(a), zr_policy_release);
     return result;
 }
 
@@ -407,11 +411,11 @@ ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, struct z
         zr_record_card(number, zr_device_memory(op, a->device));
     if (is_limited(a->kind) && zr_floor_refuses(op, a->entry, number, a->size, &result))
         return result;
-    result = allocate(op, a, number, block);
+    result = allocate_any(op, a, number, block);
     if (likely(result == ZE_RESULT_SUCCESS))
         zr_count_caller(op->library, ZR_CALLER_BYTES, a->size);
     if (unlikely(zr_op_is_pooled(op)))
-        report(op, result, *block);
+        report_above(op, result, *block);
     return result;
 }
 

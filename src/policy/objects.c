@@ -12,24 +12,24 @@
 
 enum { FIRST_BUCKETS = 512, AT_ONCE = 32 };
 
-static struct zr_lock lock;
+static struct zr_lock objects_lock;
 static struct zr_object **bucket; /* under the lock, and so is all below */
 static size_t buckets, count;
-static struct zr_object *spare;
+static struct zr_object *spare_objects;
 
 /* Handles and mapped addresses are keys of two kinds. */
 static bool is_mapping(const struct zr_object *o) {
     return o->kind == ZR_KIND_MAPPED;
 }
 
-static struct zr_object **bucket_of(const void *handle) {
+static struct zr_object **object_bucket(const void *handle) {
     return &bucket[(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (buckets - 1)];
 }
 
 /* --- the table; the caller holds the lock ----------------------------------------------------- */
 
 /* Twice as many buckets. Without memory the chains grow instead. */
-static void grow(void) {
+static void objects_grow(void) {
     struct zr_object **old = bucket;
     size_t had = buckets, wanted = had ? 2 * had : FIRST_BUCKETS;
     struct zr_object **new = zr_pages(wanted * sizeof *new);
@@ -40,7 +40,7 @@ static void grow(void) {
     buckets = wanted;
     for (size_t i = 0; i < had; i++)
         for (struct zr_object *o = old[i], *next; o; o = next) {
-            struct zr_object **at = bucket_of(o->handle);
+            struct zr_object **at = object_bucket(o->handle);
 
             next = o->next;
             o->next = *at;
@@ -51,22 +51,22 @@ static void grow(void) {
 }
 
 static struct zr_object *new_object(void) {
-    struct zr_object *o = spare;
+    struct zr_object *o = spare_objects;
 
     if (unlikely(!o)) {
         o = zr_piece(AT_ONCE * sizeof *o);
         for (unsigned i = 1; o && i < AT_ONCE; i++) {
-            o[i].next = spare;
-            spare = &o[i];
+            o[i].next = spare_objects;
+            spare_objects = &o[i];
         }
         return o;
     }
-    spare = o->next;
+    spare_objects = o->next;
     return o;
 }
 
-static struct zr_object **place_of(const void *handle, bool mapping) {
-    struct zr_object **at = bucket_of(handle);
+static struct zr_object **object_place(const void *handle, bool mapping) {
+    struct zr_object **at = object_bucket(handle);
 
     while (*at && ((*at)->handle != handle || is_mapping(*at) != mapping))
         at = &(*at)->next;
@@ -86,9 +86,9 @@ static struct zr_object *remove_at(struct zr_object **at) {
 static struct zr_object *insert(struct zr_object *o) {
     struct zr_object **at, *old;
 
-    at = place_of(o->handle, is_mapping(o));
+    at = object_place(o->handle, is_mapping(o));
     old = *at ? remove_at(at) : NULL;
-    at = bucket_of(o->handle);
+    at = object_bucket(o->handle);
     o->next = *at;
     *at = o;
     count++;
@@ -97,7 +97,7 @@ static struct zr_object *insert(struct zr_object *o) {
 
 /* --- books ------------------------------------------------------------------------------------ */
 
-static void record(enum zeroute_record_type type, const struct zr_object *o) {
+static void object_record(enum zeroute_record_type type, const struct zr_object *o) {
     bool reserved = type == ZEROUTE_EVENT_RESERVE || type == ZEROUTE_EVENT_RELEASE;
 
     if (unlikely(zr_recording()) && o->kind <= ZR_KIND_IMPORTED && !is_mapping(o) &&
@@ -107,7 +107,7 @@ static void record(enum zeroute_record_type type, const struct zr_object *o) {
 }
 
 /* Physical memory is reserved from the driver; images are what the kernel counts besides. */
-static void book_reserved(const struct zr_object *o, int64_t bytes) {
+static void object_book_reserved(const struct zr_object *o, int64_t bytes) {
     if (o->kind == ZR_KIND_HOST)
         zr_book_reserved(ZR_RESERVED_HOST, bytes);
     else if (o->kind < ZR_KINDS_ON_DEVICE)
@@ -117,14 +117,14 @@ static void book_reserved(const struct zr_object *o, int64_t bytes) {
 }
 
 /* Out of the books; its descriptor is spare. */
-static void end(struct zr_object *o) {
+static void object_end(struct zr_object *o) {
     zr_unbook(o->kind, o->account, o->bytes);
-    book_reserved(o, -(int64_t)o->bytes);
+    object_book_reserved(o, -(int64_t)o->bytes);
     zr_charge_undo(&o->charge);
-    zr_lock(&lock);
-    o->next = spare;
-    spare = o;
-    zr_unlock(&lock);
+    zr_lock(&objects_lock);
+    o->next = spare_objects;
+    spare_objects = o;
+    zr_unlock(&objects_lock);
 }
 
 /* --- the interface ---------------------------------------------------------------------------- */
@@ -133,9 +133,9 @@ bool zr_object_add(struct zr_op *op, enum zr_kind kind, unsigned number, const v
                    const void *handle, uint64_t bytes) {
     struct zr_object *o, *old = NULL;
 
-    zr_lock(&lock);
+    zr_lock(&objects_lock);
     if (unlikely(count >= buckets))
-        grow();
+        objects_grow();
     o = buckets ? new_object() : NULL;
     if (o) {
         *o = (struct zr_object){.handle = handle,
@@ -149,30 +149,30 @@ bool zr_object_add(struct zr_op *op, enum zr_kind kind, unsigned number, const v
         zr_limit_follow(&o->charge, o->kind, o->account, o->bytes);
         old = insert(o);
     }
-    zr_unlock(&lock);
+    zr_unlock(&objects_lock);
     if (unlikely(!o))
         return false;
     if (unlikely(old))
-        end(old);
+        object_end(old);
     zr_book(kind, o->account, bytes);
-    book_reserved(o, (int64_t)bytes);
-    record(ZEROUTE_EVENT_RESERVE, o);
-    record(ZEROUTE_EVENT_ALLOC, o);
+    object_book_reserved(o, (int64_t)bytes);
+    object_record(ZEROUTE_EVENT_RESERVE, o);
+    object_record(ZEROUTE_EVENT_ALLOC, o);
     return true;
 }
 
 struct zr_object *zr_object_take(const void *handle) {
     struct zr_object **at, *o = NULL;
 
-    zr_lock(&lock);
+    zr_lock(&objects_lock);
     if (buckets) {
-        at = place_of(handle, false);
+        at = object_place(handle, false);
         o = *at ? remove_at(at) : NULL;
     }
-    zr_unlock(&lock);
+    zr_unlock(&objects_lock);
     if (o) {
-        record(ZEROUTE_EVENT_FREE, o);
-        record(ZEROUTE_EVENT_RELEASE, o);
+        object_record(ZEROUTE_EVENT_FREE, o);
+        object_record(ZEROUTE_EVENT_RELEASE, o);
     }
     return o;
 }
@@ -181,7 +181,7 @@ struct zr_object *zr_object_take(const void *handle) {
 struct zr_object *zr_object_take_mapped(const void *start, size_t size) {
     struct zr_object *list = NULL;
 
-    zr_lock(&lock);
+    zr_lock(&objects_lock);
     for (size_t i = 0; i < buckets; i++)
         for (struct zr_object **at = &bucket[i]; *at;) {
             struct zr_object *o = *at;
@@ -195,21 +195,21 @@ struct zr_object *zr_object_take_mapped(const void *start, size_t size) {
             o->next = list;
             list = o;
         }
-    zr_unlock(&lock);
+    zr_unlock(&objects_lock);
     return list;
 }
 
 static void put_back(struct zr_object *o) {
     struct zr_object *old;
 
-    record(ZEROUTE_EVENT_BACK, o);
-    record(ZEROUTE_EVENT_RESERVE, o);
-    zr_lock(&lock);
+    object_record(ZEROUTE_EVENT_BACK, o);
+    object_record(ZEROUTE_EVENT_RESERVE, o);
+    zr_lock(&objects_lock);
     zr_limit_follow(&o->charge, o->kind, o->account, o->bytes);
     old = insert(o);
-    zr_unlock(&lock);
+    zr_unlock(&objects_lock);
     if (unlikely(old))
-        end(old);
+        object_end(old);
 }
 
 ze_result_t zr_object_left(struct zr_object *list, ze_result_t result) {
@@ -218,7 +218,7 @@ ze_result_t zr_object_left(struct zr_object *list, ze_result_t result) {
 
         list = o->next;
         if (result == ZE_RESULT_SUCCESS)
-            end(o);
+            object_end(o);
         else
             put_back(o);
     }
@@ -229,9 +229,9 @@ bool zr_object_exported(const void *handle, enum zr_kind *kind, unsigned *number
                         bool *first) {
     struct zr_object *o = NULL;
 
-    zr_lock(&lock);
+    zr_lock(&objects_lock);
     if (buckets)
-        o = *place_of(handle, false);
+        o = *object_place(handle, false);
     if (o) {
         *kind = o->kind;
         *number = o->account;
@@ -239,21 +239,22 @@ bool zr_object_exported(const void *handle, enum zr_kind *kind, unsigned *number
         *first = !o->exported;
         o->exported = true;
     }
-    zr_unlock(&lock);
+    zr_unlock(&objects_lock);
     return o != NULL;
 }
 
 void zr_object_each(void (*see)(struct zr_object *o, void *arg), void *arg) {
-    zr_lock(&lock);
+    zr_lock(&objects_lock);
     for (size_t i = 0; i < buckets; i++)
         for (struct zr_object *o = bucket[i]; o; o = o->next)
             see(o, arg);
-    zr_unlock(&lock);
+    zr_unlock(&objects_lock);
 }
 
 /* The parent's table may be half changed, and its objects are not the child's. */
 void zr_object_fork_child(void) {
     bucket = NULL;
-    buckets = count = 0;
-    spare = NULL;
+    buckets = 0;
+    count = 0;
+    spare_objects = NULL;
 }

@@ -38,7 +38,10 @@ ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, struct z
 uint32_t zr_cache_idle(void);
 /* Whether the cache takes a block of this size. Tells it the limit of that account first. */
 bool zr_policy_caches(unsigned account, size_t held);
-/* cache, cache_limit or cache_idle was changed: the cache and the pools follow, and give back what is too much. */
+/*
+ * cache, cache_limit or cache_idle was changed: the cache and the pools follow, and give back what
+ * is too much.
+ */
 void zr_cache_changed(void);
 /* Whether this caller's blocks may be reused as soon as they are freed. */
 bool zr_policy_reuses(const struct zr_op *op);
@@ -92,11 +95,17 @@ void zr_free_fork_child(void);
  * memory. */
 extern uint32_t zr_suspects;
 void zr_suspect_registered(const void *base);
-/* Gives a block to the driver that the program has freed before. Returns whether the driver has taken it back. */
+/*
+ * Gives a block to the driver that the program has freed before. Returns whether the driver has
+ * taken it back.
+ */
 enum zr_released zr_policy_release(struct zr_block *b);
 /* The same for a block that a pool handed out as the provider gave it: sycl/umf.c. */
 extern enum zr_released (*zr_policy_release_direct)(struct zr_block *b);
-/* Whether a thread may have been given an address that is not in the map yet: waits up to 100 ms for those. */
+/*
+ * Whether a thread may have been given an address that is not in the map yet: waits up to 100 ms
+ * for those.
+ */
 bool zr_policy_in_flight(void);
 void zr_alloc_fork_child(void);
 
@@ -170,20 +179,32 @@ void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *
 uint64_t zr_cache_share(unsigned number);
 void zr_limit_fork_child(void);
 
-/* --- pending.c: freed blocks that commands may still use (reuse:proven) ------------------------------------------- */
+/* --- pending.c: freed blocks that commands may still use (reuse:proven) ----------------------- */
 /*
- * Takes over a CACHED block that was freed in this epoch (0: nobody needs to wait): into the cache if it is idle, else
- * it waits here.
+ * Takes over a CACHED block that was freed in this epoch (0: nobody needs to wait): into the cache
+ * if it is idle, else it waits here.
  */
 void zr_pending_keep(struct zr_block *b, const struct zr_free *f, uint64_t epoch);
-/* Moves those that are proven idle into the cache, and gives those that waited too long to the driver. */
+/*
+ * Moves those that are proven idle into the cache, and gives those that waited too long to the
+ * driver.
+ */
 void zr_pending_settle(void);
 bool zr_pending_any(void);
-/* Gives all of an account (ZR_ACCOUNTS: all) and a context (NULL: all) to the driver. Returns the bytes. */
+/*
+ * Gives all of an account (ZR_ACCOUNTS: all) and a context (NULL: all) to the driver. Returns the
+ * bytes.
+ */
 uint64_t zr_pending_drain(unsigned account, const void *context);
 void zr_pending_fork_child(void);
 
-/* --- shortage.c: refusals, and what is never freed ---------------------------------------------------------------- */
+/* Whether this code says that memory was short, of the card or of the host. */
+static inline bool zr_is_short(ze_result_t code) {
+    return code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ||
+           code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+/* --- shortage.c: refusals, and what is never freed -------------------------------------------- */
 /*
  * An allocation was refused for good, by op->refused_by with this code: counted, recorded, and
  * explained if memory was short. Within a retry loop nothing is final, and nothing is done. Returns
@@ -273,7 +294,7 @@ static inline uint32_t zr_block_hook(const struct zr_block *b) {
 /* The extension of this type that is chained to a descriptor, or NULL. */
 void *zr_chained(const void *desc, uint32_t stype);
 
-/* --- objects.c: what takes memory and is known by a handle -------------------------------------------------------- */
+/* --- objects.c: what takes memory and is known by a handle ------------------------------------ */
 struct zr_object {
     struct zr_object *next; /* in its bucket, or in a list of those that are taken */
     const void *handle;     /* or, of a mapping, its address */

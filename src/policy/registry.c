@@ -46,7 +46,7 @@ static bool is_reserved(const struct zr_block *b) {
 }
 
 /* reserved_bytes, and the rest of what the kernel counts for a device. */
-static void book_reserved(const struct zr_block *b, int64_t sign) {
+static void block_book_reserved(const struct zr_block *b, int64_t sign) {
     if (is_reserved(b))
         zr_book_reserved(b->key.kind == ZR_KIND_HOST ? ZR_RESERVED_HOST : b->key.account,
                          sign * (int64_t)b->held);
@@ -134,7 +134,7 @@ struct zr_block *zr_registry_add(struct zr_op *op, const struct zr_key *key, con
     zr_limit_registered(b);
     if (unlikely(__atomic_load_n(&zr_suspects, __ATOMIC_RELAXED)))
         zr_suspect_registered(base);
-    book_reserved(b, 1);
+    block_book_reserved(b, 1);
     zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);
     hand_out(b, 0);
     return b;
@@ -170,7 +170,7 @@ struct zr_block *zr_registry_take(const void *ptr) {
 void zr_registry_released(struct zr_block *b) {
     zr_block_gone(b);
     atomic_thread_fence(memory_order_seq_cst);
-    book_reserved(b, -1);
+    block_book_reserved(b, -1);
     zr_charge_undo(&b->charge);
 }
 
@@ -297,10 +297,9 @@ bool zr_registry_range(const void *ptr, void **base, size_t *size) {
 }
 
 void *zr_chained(const void *desc, uint32_t stype) {
-    const struct zr_ze_base *link = desc;
+    const struct zr_ze_base *link = desc ? ((const struct zr_ze_base *)desc)->next : NULL;
 
-    while (link && (link = link->next))
-        if (link->stype == stype)
-            break;
+    while (link && link->stype != stype)
+        link = link->next;
     return (void *)(uintptr_t)link;
 }

@@ -19,7 +19,7 @@ static struct stale {
     struct zr_origin unmapped; /* under check */
 } stale[STALE];
 static unsigned stale_count; /* places that were ever used */
-static struct zr_lock lock;
+static struct zr_lock remap_lock;
 static uint64_t at_work; /* atomic: cards that the process has made lists or queues for */
 
 void zr_remap_at_work(unsigned number) {
@@ -52,7 +52,7 @@ static struct stale *place_for(uintptr_t start, uintptr_t end) {
     return spare ? spare : &stale[STALE - 1];
 }
 
-static void note(uintptr_t start, uintptr_t end, const struct zr_origin *origin) {
+static void note_stale(uintptr_t start, uintptr_t end, const struct zr_origin *origin) {
     struct stale *s = place_for(start, end);
 
     s->start = start;
@@ -73,10 +73,10 @@ static bool next_in(uintptr_t start, uintptr_t end, unsigned *at, struct stale *
     return false;
 }
 
-static void forget(uintptr_t start, uintptr_t end) {
+static void forget_stale(uintptr_t start, uintptr_t end) {
     for (struct stale *s = stale; s < stale + stale_count; s++)
         if (meets(s, start, end))
-            s->start = s->end = 0;
+            *s = (struct stale){.start = 0};
 }
 
 /* --- reservations ----------------------------------------------------------------------------- */
@@ -157,9 +157,9 @@ static bool make_anew(struct zr_op *op, const struct zr_block *b) {
         ZE_RESULT_SUCCESS)
         return false;
     do {
-        zr_lock(&lock);
+        zr_lock(&remap_lock);
         more = next_in(start, end, &at, &s);
-        zr_unlock(&lock);
+        zr_unlock(&remap_lock);
         if (more && s.start != start)
             (void)reserve_and_free(op, context, s.start, s.end - s.start);
     } while (more);
@@ -171,7 +171,7 @@ static bool make_anew(struct zr_op *op, const struct zr_block *b) {
 
 /* --- the interface ---------------------------------------------------------------------------- */
 
-static ZR_COLD void report(const void *ptr, size_t size, const struct zr_origin *unmapped) {
+static ZR_COLD void remap_report(const void *ptr, size_t size, const struct zr_origin *unmapped) {
     zr_count(ZR_F_REMAPPED_UNDER_PEER, 1);
     zr_warn("memory was mapped at an address where other memory was mapped before, and several "
             "cards are at work: "
@@ -192,9 +192,9 @@ void zr_remap_before(struct zr_op *op, const void *ptr, size_t size) {
 
     if (!several_at_work())
         return;
-    zr_lock(&lock);
+    zr_lock(&remap_lock);
     before = next_in(start, start + size, &at, &s);
-    zr_unlock(&lock);
+    zr_unlock(&remap_lock);
     if (likely(!before))
         return;
     b = zr_map_find(ptr);
@@ -203,7 +203,7 @@ void zr_remap_before(struct zr_op *op, const void *ptr, size_t size) {
     all = (struct range){.start = b->base, .end = b->base + b->held};
     zr_object_each(see_mapping, &all);
     if (all.used || !reserves_at_will(op, b->key.context, size) || !make_anew(op, b)) {
-        report(ptr, size, &s.unmapped);
+        remap_report(ptr, size, &s.unmapped);
         return;
     }
     zr_count(ZR_F_RESERVATIONS_REMADE, 1);
@@ -217,16 +217,16 @@ void zr_remap_unmapped(const struct zr_object *mappings) {
         return;
     if (zr_checking())
         zr_origin_here(&origin);
-    zr_lock(&lock);
+    zr_lock(&remap_lock);
     for (const struct zr_object *o = mappings; o; o = o->next)
-        note((uintptr_t)o->handle, (uintptr_t)o->handle + o->bytes, &origin);
-    zr_unlock(&lock);
+        note_stale((uintptr_t)o->handle, (uintptr_t)o->handle + o->bytes, &origin);
+    zr_unlock(&remap_lock);
 }
 
 void zr_remap_released(const void *start, size_t size) {
-    zr_lock(&lock);
-    forget((uintptr_t)start, (uintptr_t)start + size);
-    zr_unlock(&lock);
+    zr_lock(&remap_lock);
+    forget_stale((uintptr_t)start, (uintptr_t)start + size);
+    zr_unlock(&remap_lock);
 }
 
 void zr_remap_fork_child(void) {

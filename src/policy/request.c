@@ -30,7 +30,7 @@ static const struct change {
     {"stats", NULL, "the segment that this request was read from is the statistics"},
 };
 
-static const struct change *find(const char *name) {
+static const struct change *find_change(const char *name) {
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
         if (strcmp(changes[i].name, name) == 0)
             return &changes[i];
@@ -43,8 +43,11 @@ static void print_value(const char *name, char *out, size_t size) {
     size_t length = strlen(name);
 
     zr_settings_print(&zr_config, all, sizeof all);
-    while (at && (strncmp(at, name, length) != 0 || at[length] != ':'))
-        at = (at = strchr(at, ',')) ? at + 1 : NULL;
+    while (at && (strncmp(at, name, length) != 0 || at[length] != ':')) {
+        at = strchr(at, ',');
+        if (at)
+            at++;
+    }
     snprintf(out, size, "%.*s", at ? (int)strcspn(at, ",") : 0, at ? at : "");
 }
 
@@ -71,7 +74,7 @@ static bool moves_record(const char *value) {
 
 /* Why a setting cannot have this value while the process runs; NULL: it can, or there is no such
  * setting. */
-static const char *why_not(const struct change *c, const char *name, const char *value) {
+static const char *why_unchangeable(const struct change *c, const char *name, const char *value) {
     if (!c)
         return zr_setting_find(name, strlen(name)) ? "it is read when the process starts" : NULL;
     if ((zr_reserved_is_allocated() || zr_checking()) && strcmp(name, "cache") == 0 &&
@@ -82,15 +85,15 @@ static const char *why_not(const struct change *c, const char *name, const char 
     return c->why_not;
 }
 
-static bool set(const char *rest, char *reply, size_t size) {
+static bool request_set(const char *rest, char *reply, size_t size) {
     char name[64], before[256];
     size_t length = strcspn(rest, " ");
     const char *value = rest + length + (rest[length] == ' '), *why;
     const struct change *c;
 
     snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : 0), rest);
-    c = find(name);
-    why = why_not(c, name, value);
+    c = find_change(name);
+    why = why_unchangeable(c, name, value);
     if (why) {
         snprintf(reply, size, "%s cannot be changed while the process runs: %s", name, why);
         return false;
@@ -108,29 +111,30 @@ static bool set(const char *rest, char *reply, size_t size) {
     return true;
 }
 
-static bool trim(const char *rest, char *reply, size_t size) {
+static bool request_trim(const char *rest, char *reply, size_t size) {
     (void)rest;
     snprintf(reply, size, "%llu bytes returned to the driver",
              (unsigned long long)zr_policy_trim(ZR_UNKNOWN_DEVICE));
     return true;
 }
 
-static bool mark(const char *rest, char *reply, size_t size) {
+static bool request_mark(const char *rest, char *reply, size_t size) {
     zeroute_mark(rest);
     zr_text(ZR_T_MARK, rest);
     snprintf(reply, size, "marked: %s", rest);
     return true;
 }
 
-static bool check(const char *rest, char *reply, size_t size) {
+static bool request_check(const char *rest, char *reply, size_t size) {
     bool done = zr_checking() && zr_check_now(CHECK_MS);
+    const char *outcome = "check is off: start the process with check:all";
 
     (void)rest;
-    snprintf(reply, size, "%s; %u errors so far",
-             done            ? "red zones and quarantine verified"
-             : zr_checking() ? "not finished in a second"
-                             : "check is off: start the process with check:all",
-             zr_check_errors());
+    if (done)
+        outcome = "red zones and quarantine verified";
+    else if (zr_checking())
+        outcome = "not finished in a second";
+    snprintf(reply, size, "%s; %u errors so far", outcome, zr_check_errors());
     return done;
 }
 
@@ -138,7 +142,8 @@ static bool check(const char *rest, char *reply, size_t size) {
 static const struct {
     const char *word;
     zr_carry_out *carry_out;
-} requests[] = {{"set", set}, {"trim", trim}, {"mark", mark}, {"check", check}};
+} requests[] = {
+    {"set", request_set}, {"trim", request_trim}, {"mark", request_mark}, {"check", request_check}};
 
 bool zr_policy_request(const char *request, char *reply, size_t size) {
     size_t length = strcspn(request, " ");

@@ -36,14 +36,14 @@ static struct {
     uint32_t number;
 } remembered[REMEMBERED];
 
-static unsigned place_of(const void *context, unsigned number) {
+static unsigned remembered_place(const void *context, unsigned number) {
     return (unsigned)(((uintptr_t)context >> 4 ^ (uintptr_t)context >> 12) +
                       number * (uintptr_t)37) %
            REMEMBERED;
 }
 
 uint64_t zr_residency_expected(const void *context, unsigned number) {
-    unsigned i = place_of(context, number);
+    unsigned i = remembered_place(context, number);
 
     if (__atomic_load_n(&remembered[i].context, __ATOMIC_RELAXED) != context ||
         __atomic_load_n(&remembered[i].number, __ATOMIC_RELAXED) != number)
@@ -53,7 +53,7 @@ uint64_t zr_residency_expected(const void *context, unsigned number) {
 
 void zr_residency_remember(const struct zr_block *b) {
     uint64_t requested = __atomic_load_n(&b->requested, __ATOMIC_RELAXED);
-    unsigned i = place_of(b->key.context, b->key.account);
+    unsigned i = remembered_place(b->key.context, b->key.account);
 
     if (b->key.kind != ZR_KIND_DEVICE ||
         zr_residency_expected(b->key.context, b->key.account) == requested)
@@ -90,7 +90,7 @@ static ZR_COLD struct zr_block *ask_owner(struct zr_op *op, ze_context_handle_t 
 
 /* The LIVE block that holds *ptr; if there is none, NULL, and *ptr becomes what to ask the driver
  * about. */
-static struct zr_block *find(void **ptr) {
+static struct zr_block *find_live(void **ptr) {
     struct zr_block *b = zr_map_find(*ptr);
 
     if (unlikely(!b))
@@ -100,7 +100,7 @@ static struct zr_block *find(void **ptr) {
 
 /* The block whose owner decides about this pointer; NULL if the request is to pass. */
 static struct zr_block *owned(struct zr_op *op, ze_context_handle_t context, void **ptr) {
-    struct zr_block *b = find(ptr);
+    struct zr_block *b = find_live(ptr);
 
     if (!b)
         b = ask_owner(op, context, *ptr);
@@ -108,7 +108,7 @@ static struct zr_block *owned(struct zr_op *op, ze_context_handle_t context, voi
 }
 
 /* "libccl.so" matches libccl.so and libccl.so.1, not libcclx.so. */
-static bool named(const char *list, const char *library) {
+static bool is_listed(const char *list, const char *library) {
     while (*list) {
         size_t n = strcspn(list, "+");
 
@@ -124,13 +124,14 @@ bool zr_residency_skips(const struct zr_op *op) {
 
     if (zr_config.residency != ZR_RESIDENCY_OWNER)
         return false;
-    return !(through && *through && named(through, op->library->name));
+    return !(through && *through && is_listed(through, op->library->name));
 }
 
 /* --- requests --------------------------------------------------------------------------------- */
 
-static ze_result_t record(enum zeroute_record_type type, const struct zr_block *b, const void *ptr,
-                          unsigned number, size_t size, unsigned flags, ze_result_t result) {
+static ze_result_t record_residency(enum zeroute_record_type type, const struct zr_block *b,
+                                    const void *ptr, unsigned number, size_t size, unsigned flags,
+                                    ze_result_t result) {
     unsigned owner = b ? b->key.account : ZEROUTE_RECORD_NO_CARD;
 
     if (b && type == ZEROUTE_EVENT_RESIDENT && owner != number)
@@ -146,8 +147,8 @@ static ze_result_t skip(const struct zr_op *op, struct zr_block *b, const void *
     zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_BYTES, size);
     zr_count_caller(op->library, ZR_CALLER_SKIPPED_CALLS, 1);
     zr_count_caller(op->library, ZR_CALLER_SKIPPED_BYTES, size);
-    return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED,
-                  ZE_RESULT_SUCCESS);
+    return record_residency(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED,
+                            ZE_RESULT_SUCCESS);
 }
 
 /* A reused block keeps its residency, so the books may have the answer. */
@@ -181,8 +182,8 @@ ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context,
             return skip(op, b, ptr, number, size);
         if (is_resident(device, b, number) && context && size) {
             zr_count(ZR_F_RESIDENCY_ANSWERED_CALLS, 1);
-            return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_ANSWERED,
-                          ZE_RESULT_SUCCESS);
+            return record_residency(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size,
+                                    ZEROUTE_FLAG_ANSWERED, ZE_RESULT_SUCCESS);
         }
     }
     /* A driver that defers backing allocates only now: on the owner, and what the import takes on a
@@ -193,7 +194,7 @@ ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context,
     } while (zr_room_again(&room, result));
     if (unlikely(result != ZE_RESULT_SUCCESS))
         op->refused_by = ZR_REFUSED_BY_DRIVER;
-    record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, 0, result);
+    record_residency(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, 0, result);
     if (!b || result != ZE_RESULT_SUCCESS)
         return result;
     if (peer) {
@@ -208,7 +209,7 @@ ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context,
 ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context,
                                ze_device_handle_t device, void *ptr, size_t size) {
     unsigned number = zr_device_number(op, device);
-    struct zr_block *b = number == ZR_UNKNOWN_DEVICE ? NULL : find(&ptr);
+    struct zr_block *b = number == ZR_UNKNOWN_DEVICE ? NULL : find_live(&ptr);
     uint64_t bit = bit_of(number);
     uint32_t skipped = b ? skipped_bit(number) : 0;
     ze_result_t result;
@@ -217,13 +218,13 @@ ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context,
     if (skipped && !(__atomic_load_n(&b->residents, __ATOMIC_RELAXED) & bit) &&
         (__atomic_fetch_and(&b->flags, ~skipped, __ATOMIC_RELAXED) & skipped)) {
         zr_count(ZR_F_RESIDENCY_EVICT_SKIPPED_CALLS, 1);
-        return record(ZEROUTE_EVENT_EVICT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED,
-                      ZE_RESULT_SUCCESS);
+        return record_residency(ZEROUTE_EVENT_EVICT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED,
+                                ZE_RESULT_SUCCESS);
     }
     /* First: after the driver has evicted something, no request is answered from the books. */
     __atomic_fetch_or(&uncertain, bit ? bit : UINT64_MAX, __ATOMIC_SEQ_CST);
     result = ZR_DOWN(op, zeContextEvictMemory, size, (context, device, ptr, size));
-    record(ZEROUTE_EVENT_EVICT, b, ptr, number, size, 0, result);
+    record_residency(ZEROUTE_EVENT_EVICT, b, ptr, number, size, 0, result);
     if (b && b->key.kind == ZR_KIND_DEVICE && result == ZE_RESULT_SUCCESS)
         __atomic_fetch_and(&b->residents, ~bit, __ATOMIC_RELAXED);
     return result;

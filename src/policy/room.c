@@ -23,14 +23,15 @@ uint64_t zr_policy_trim(unsigned number) {
 }
 
 ZR_COLD bool zr_room_made(struct zr_room *room, ze_result_t result) {
-    bool host =
-        result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY; /* cached host memory belongs to no device */
     uint64_t bytes;
 
-    if ((!host && result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY) || room->tries++ == MOST_TRIES ||
-        zr_op_rooms(room->op) > 1)
+    if (!zr_is_short(result) || room->tries == MOST_TRIES || zr_op_rooms(room->op) > 1)
         return false;
-    bytes = zr_policy_trim(host ? ZR_UNKNOWN_DEVICE : room->number);
+    room->tries++;
+    if (result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)
+        bytes = zr_policy_trim(ZR_UNKNOWN_DEVICE); /* cached host memory belongs to no device */
+    else
+        bytes = zr_policy_trim(room->number);
     if (!bytes)
         zr_cache_await(OTHERS_MS); /* for what other threads are giving back */
     if (!bytes && zr_cache_left() == room->left)

@@ -38,7 +38,7 @@ static const char *text_of(char *out, uint64_t bytes) {
 }
 
 /* Appends to a text of the segment; what does not fit is cut. */
-static __attribute__((format(printf, 2, 3))) void put(char *out, const char *format, ...) {
+static __attribute__((format(printf, 2, 3))) void append(char *out, const char *format, ...) {
     size_t used = strlen(out);
     va_list arguments;
 
@@ -79,13 +79,13 @@ static void put_groups(struct live *l, char *out) {
     for (unsigned i = 0; i < l->groups && i < SHOWN; i++) {
         const struct group *g = &l->group[i];
 
-        put(out, "\n    %-24.24s %7llu x %8s to %8s %10s", g->caller->name,
-            (unsigned long long)g->blocks, text_of(a, UINT64_C(1) << g->power),
-            text_of(b, UINT64_C(2) << g->power), text_of(c, g->bytes));
+        append(out, "\n    %-24.24s %7llu x %8s to %8s %10s", g->caller->name,
+               (unsigned long long)g->blocks, text_of(a, UINT64_C(1) << g->power),
+               text_of(b, UINT64_C(2) << g->power), text_of(c, g->bytes));
         shown += g->bytes;
     }
     if (shown < l->bytes)
-        put(out, "\n    %-24s %41s", "others", text_of(a, l->bytes - shown));
+        append(out, "\n    %-24s %41s", "others", text_of(a, l->bytes - shown));
 }
 
 static void tell_left(struct live *l) {
@@ -179,11 +179,6 @@ static const struct {
 #define ZR_BY_OTHER(id, ...) SAME(id)
 #include "base/refusals.def"
 
-static bool is_short(ze_result_t code) {
-    return code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ||
-           code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-}
-
 /* What a setting allows, for the record. */
 static uint64_t bound_of(enum zr_refuser who, unsigned number) {
     if (who == ZR_REFUSED_BY_LIMIT)
@@ -215,28 +210,29 @@ static void print_explanation(const struct shortage *s, struct walk *w) {
     bool by_runtime = s->op->pooled || !s->op->library;
     char text[ZR_TEXT_ROOM] = "", a[BYTES], b[BYTES];
 
-    put(text, "out of memory: %s refused %s", refusers[s->who].who, text_of(a, s->bytes));
+    append(text, "out of memory: %s refused %s", refusers[s->who].who, text_of(a, s->bytes));
     if (w->number != ZR_UNKNOWN_DEVICE)
-        put(text, " on card %u", w->number);
-    put(text, "\n  asked by  %.40s with %s",
-        by_runtime ? "the SYCL runtime's pool" : s->op->library->name, zr_entry_name[s->entry]);
-    put(text, "\n  answer    0x%x (%s)", (uint32_t)s->code, host);
-    put(text, "\n  held      %s by the process, %s in the cache", text_of(a, w->live.bytes),
-        text_of(b, w->cached));
+        append(text, " on card %u", w->number);
+    append(text, "\n  asked by  %.40s with %s",
+           by_runtime ? "the SYCL runtime's pool" : s->op->library->name, zr_entry_name[s->entry]);
+    append(text, "\n  answer    0x%x (%s)", (uint32_t)s->code, host);
+    append(text, "\n  held      %s by the process, %s in the cache", text_of(a, w->live.bytes),
+           text_of(b, w->cached));
     if (s->who == ZR_REFUSED_BY_LIMIT)
-        put(text, "\n  limit     %s%s", text_of(a, zr_limit_of(s->number)),
-            zr_config.limit.is_auto ? " (auto: what other processes leave to it of the card)" : "");
+        append(text, "\n  limit     %s%s", text_of(a, zr_limit_of(s->number)),
+               zr_config.limit.is_auto ? " (auto: what other processes leave to it of the card)"
+                                       : "");
     if (s->total)
-        put(text, "\n  card      %s", text_of(a, s->total));
+        append(text, "\n  card      %s", text_of(a, s->total));
     if (s->total && s->others)
-        put(text, ", %s of it with other processes and the driver", text_of(a, s->others));
+        append(text, ", %s of it with other processes and the driver", text_of(a, s->others));
     if (w->live.groups)
-        put(text, "\n  largest groups by caller and size of block:");
+        append(text, "\n  largest groups by caller and size of block:");
     put_groups(&w->live, text);
-    put(text, "\n  try       %s", advice_of(s->who));
+    append(text, "\n  try       %s", advice_of(s->who));
     if (zr_recording())
-        put(text, "\n  record    'zeroute report %.60s' shows what was live, by call stack",
-            zr_record_path());
+        append(text, "\n  record    'zeroute report %.60s' shows what was live, by call stack",
+               zr_record_path());
     zr_text((enum zr_text)refusers[s->who].explanation, text);
     zr_warn("%s", text);
 }
@@ -279,7 +275,7 @@ ZR_COLD ze_result_t zr_refused(struct zr_op *op, enum zr_entry entry, unsigned n
     }
     zr_record(ZEROUTE_EVENT_FAIL, kind, number, NULL, bytes, bound_of(who, number), s.who,
               (uint32_t)code);
-    if (is_short(code))
+    if (zr_is_short(code))
         explain(&s);
     return code;
 }

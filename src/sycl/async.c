@@ -26,7 +26,7 @@ static bool manage(struct functor *to, const struct functor *from, int operation
     return false;
 }
 
-static void take_back(const struct functor *functor) {
+static void task_take_back(const struct functor *functor) {
     zr_route_free(functor->ptr, ZR_E_async_free, functor->caller);
 }
 
@@ -47,7 +47,7 @@ ZR_SYCL_EXPORT(async_free_h, FREE_IN_GROUP) void zr_sycl_async_free_h(void *hand
     struct zr_runtime *runtime = zr_runtime_called(ZR_E_async_free, caller);
     zr_function set = zr_route_block(ptr) ? set_host_task(runtime, caller) : NULL;
     zr_function real = zr_runtime_function(runtime, FREE_IN_GROUP, caller);
-    struct function task = {{ptr, caller}, manage, take_back};
+    struct function task = {{ptr, caller}, manage, task_take_back};
 
     if (set)
         ((void (*)(void *, struct function *))set)(handler, &task);

@@ -42,8 +42,8 @@ static struct exported *exports;
 
 /* Replaces each occurrence of `from` by `to`. Returns how many there were; *at is the position of
  * the last. */
-static unsigned exchange(char *data, size_t size, const void *from, const void *to, size_t n,
-                         size_t *at) {
+static unsigned replace_bytes(char *data, size_t size, const void *from, const void *to, size_t n,
+                              size_t *at) {
     unsigned found = 0;
 
     for (size_t i = 0; i + n <= size; i += 4)
@@ -67,10 +67,10 @@ static struct exported *make(const struct zr_block *b, const ze_ipc_mem_handle_t
         .word = zr_block_word(b), .base = b->base, .handle = *handle, .size = native->size};
     memcpy(e->data, native->data, native->size);
     if (seen->exported &&
-        exchange(e->data, e->size, &seen->handle, handle, sizeof *handle, &at) == 1 &&
-        exchange(e->data, e->size, &base, &b->base, sizeof base, &at) == 1 &&
-        exchange(e->data, e->size, &offset, &none, sizeof offset, &e->offset_at) == 1 &&
-        exchange(e->data, e->size, &seen->made, &b->size, sizeof b->size, &at) >= 1)
+        replace_bytes(e->data, e->size, &seen->handle, handle, sizeof *handle, &at) == 1 &&
+        replace_bytes(e->data, e->size, &base, &b->base, sizeof base, &at) == 1 &&
+        replace_bytes(e->data, e->size, &offset, &none, sizeof offset, &e->offset_at) == 1 &&
+        replace_bytes(e->data, e->size, &seen->made, &b->size, sizeof b->size, &at) >= 1)
         return e;
     free(e);
     return NULL;
@@ -109,7 +109,7 @@ static void ask_runtime(const struct zr_runtime *runtime, const struct zr_reques
 /* --- the handles of blocks -------------------------------------------------------------------- */
 
 /* The caller holds the lock. */
-static struct exported *find(uintptr_t base, uint64_t word) {
+static struct exported *find_export(uintptr_t base, uint64_t word) {
     struct exported *e = exports;
 
     while (e && (e->base != base || e->word >> 32 != word >> 32))
@@ -118,11 +118,11 @@ static struct exported *find(uintptr_t base, uint64_t word) {
 }
 
 /* If two threads export one block, both get the handle of the first. */
-static struct exported *add(struct exported *new) {
+static struct exported *add_export(struct exported *new) {
     struct exported *e;
 
     zr_lock(&zr_sycl_lock);
-    e = new->base ? find(new->base, new->word) : NULL;
+    e = new->base ? find_export(new->base, new->word) : NULL;
     if (!e) {
         new->next = exports;
         exports = new;
@@ -135,7 +135,7 @@ static struct exported *add(struct exported *new) {
 
 /* Removes and returns the copy with this data, or else the handle of the block with this base; NULL
  * if none exists. */
-static struct exported *take_out(const void *data, uintptr_t base) {
+static struct exported *take_export(const void *data, uintptr_t base) {
     struct exported **at = &exports, *e;
 
     zr_lock(&zr_sycl_lock);
@@ -165,16 +165,16 @@ static struct exported *export(const struct zr_block *b, const void *caller, str
                 "be exported");
         return NULL;
     }
-    return add(w->made);
+    return add_export(w->made);
 }
 
 /* The handle of a block of ours; one without data if the runtime is to answer. */
-static struct handle get(struct wanted *w, char *ptr, const void *caller) {
+static struct handle handle_of(struct wanted *w, char *ptr, const void *caller) {
     struct exported *e, *copy;
     size_t offset;
 
     zr_lock(&zr_sycl_lock);
-    e = find(w->block->base, zr_block_word(w->block));
+    e = find_export(w->block->base, zr_block_word(w->block));
     zr_unlock(&zr_sycl_lock);
     if (!e)
         e = export(w->block, caller, w);
@@ -184,7 +184,7 @@ static struct handle get(struct wanted *w, char *ptr, const void *caller) {
     offset = (uintptr_t)ptr - w->block->base;
     memcpy(copy->data, e->data, e->size);
     memcpy(copy->data + e->offset_at, &offset, sizeof offset);
-    return (struct handle){add(copy)->data, e->size};
+    return (struct handle){add_export(copy)->data, e->size};
 }
 
 /* The block of ours that a handle names, or NULL. Drivers that import their own memory have lost
@@ -208,7 +208,7 @@ static char *own_block(const char *data, size_t size) {
 }
 
 void zr_ipc_before_free(struct zr_op *op, const struct zr_block *b) {
-    struct exported *e = take_out(NULL, b->base);
+    struct exported *e = take_export(NULL, b->base);
 
     if (e && e->word >> 32 == zr_block_word(b) >> 32)
         ZR_DOWN(op, zeMemPutIpcHandle, 0, (b->key.context, e->handle));
@@ -235,7 +235,7 @@ static struct handle get_handle(void *ptr, const void *context, const void *call
     struct handle out = {NULL, 0};
 
     if (w.block && w.get && w.put)
-        out = get(&w, ptr, caller);
+        out = handle_of(&w, ptr, caller);
     return out.data || !w.get ? out : w.get(ptr, context);
 }
 
@@ -244,7 +244,7 @@ static void put_handle(struct handle *handle, const void *context, const void *c
                        const char *symbol) {
     struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_put, caller);
     put_function real = (put_function)zr_runtime_function(runtime, symbol, caller);
-    struct exported *copy = handle->data ? take_out(handle->data, 0) : NULL;
+    struct exported *copy = handle->data ? take_export(handle->data, 0) : NULL;
 
     if (!copy && real)
         real(handle, context);

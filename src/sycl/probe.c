@@ -49,7 +49,7 @@ struct pair {
 static struct pair pairs[PAIRS];
 static struct zr_practice practices[PRACTICES];
 static unsigned practice_count;
-static uint32_t epoch = 1; /* atomic: incremented when what was found no longer holds */
+static uint32_t practice_epoch = 1; /* atomic: incremented when what was found no longer holds */
 
 /* --- objects ---------------------------------------------------------------------------------- */
 
@@ -135,7 +135,9 @@ bool zr_practice_seen(struct zr_practice *p) {
         if (n < 64)
             p->residents |= UINT64_C(1) << n;
     }
-    p->seen.size = p->seen.made = 0; /* size and place of the probe are no part of the practice */
+    /* Size and place of the probe are no part of the practice. */
+    p->seen.size = 0;
+    p->seen.made = 0;
     p->seen.base = NULL;
     return true;
 }
@@ -198,7 +200,7 @@ bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request 
  * Stores what was found for these objects, replacing what was known of them or of objects that are
  * gone. Threads cache their last practice by the objects' addresses alone, hence the epoch.
  */
-static const struct zr_practice *keep(struct pair new, const struct zr_practice *found) {
+static const struct zr_practice *practice_keep(struct pair new, const struct zr_practice *found) {
     struct pair *p, was = {.queue = false};
 
     zr_lock(&zr_sycl_lock);
@@ -210,7 +212,7 @@ static const struct zr_practice *keep(struct pair new, const struct zr_practice 
         *p = new;
     }
     if (was.object[0].control)
-        __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
+        __atomic_fetch_add(&practice_epoch, 1, __ATOMIC_RELEASE);
     zr_unlock(&zr_sycl_lock);
     drop(&was);
     return p ? new.practice : NULL;
@@ -236,12 +238,12 @@ static ZR_COLD const struct zr_practice *find_practice(const struct zr_request *
         return practice;
     /* If not even one block could be allocated, the card is full now, which says nothing about the
      * next time. */
-    return probe_runtime(want->runtime, request, &found) ? keep(*want, &found) : NULL;
+    return probe_runtime(want->runtime, request, &found) ? practice_keep(*want, &found) : NULL;
 }
 
 const struct zr_practice *zr_practice_of(const struct zr_runtime *runtime,
                                          const struct zr_request *request) {
-    uint32_t now = __atomic_load_n(&epoch, __ATOMIC_ACQUIRE);
+    uint32_t now = __atomic_load_n(&practice_epoch, __ATOMIC_ACQUIRE);
     struct pair want = pair_of(runtime, request);
     const struct zr_practice *practice;
 
@@ -278,7 +280,7 @@ static struct pair borrow(unsigned at) {
 }
 
 /* A cleanup handler, since use() may throw. */
-static void give_back(const struct pair *p) {
+static void let_pair_go(const struct pair *p) {
     for (int i = 0; i < 2; i++)
         let_go(p->object[i].control);
 }
@@ -291,7 +293,7 @@ static struct zr_request objects_of(const struct pair *p) {
 
 void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg) {
     for (unsigned i = 0; i < PAIRS; i++) {
-        struct pair p __attribute__((cleanup(give_back))) = borrow(i);
+        struct pair p __attribute__((cleanup(let_pair_go))) = borrow(i);
         struct zr_request objects = objects_of(&p);
 
         if (p.practice && p.practice->seen.context == context && p.practice->number == number) {
@@ -303,13 +305,13 @@ void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg
 
 void zr_practice_renew(const void *caller) {
     for (unsigned i = 0; i < PAIRS; i++) {
-        struct pair was __attribute__((cleanup(give_back))) = borrow(i);
+        struct pair was __attribute__((cleanup(let_pair_go))) = borrow(i);
         struct zr_request objects = objects_of(&was);
         const struct zr_practice *is = NULL;
         struct zr_practice found;
 
         if (was.practice)
-            is = keep(was, probe_runtime(was.runtime, &objects, &found) ? &found : NULL);
+            is = practice_keep(was, probe_runtime(was.runtime, &objects, &found) ? &found : NULL);
         if (is && is != was.practice)
             zr_route_residency_changed(was.practice, is, caller);
     }

@@ -111,12 +111,6 @@ void zr_route_enter(struct zr_op *op, uint32_t hook, enum zr_entry entry, const 
     zr_op_begin(op);
 }
 
-/* Out of memory is the answer. Any other error is left to the runtime to report. */
-static bool is_short(ze_result_t result) {
-    return result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ||
-           result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-}
-
 /* What the runtime itself reuses at once; everything if the program vouches for it (reuse:always).
  */
 static bool is_reused(size_t size) {
@@ -140,8 +134,8 @@ static ze_result_t make_resident(struct zr_op *op, const struct zr_watch *w, voi
     return result;
 }
 
-static ze_result_t allocate(struct zr_op *op, const struct zr_practice *practice, size_t size,
-                            size_t alignment, void **out) {
+static ze_result_t route_allocate(struct zr_op *op, const struct zr_practice *practice, size_t size,
+                                  size_t alignment, void **out) {
     const struct zr_watch *w = &practice->seen;
     ze_device_mem_alloc_desc_t desc = {
         .stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, .flags = w->flags, .ordinal = w->ordinal};
@@ -188,13 +182,13 @@ bool zr_route_alloc(const struct zr_practice *practice, enum zr_entry entry, siz
         return true;
     room = zr_room_begin(&op, practice->number);
     do {
-        result = allocate(&op, practice, size, alignment, out);
+        result = route_allocate(&op, practice, size, alignment, out);
     } while (zr_room_again(&room, result));
     if (likely(result == ZE_RESULT_SUCCESS))
         return true;
     zr_refused(&op, ZR_E_aligned_alloc_device, practice->number, size, result);
     *out = NULL;
-    return is_short(result);
+    return zr_is_short(result); /* any other error is left to the runtime to report */
 }
 
 /* Nothing was handed out here unless the route is ours. */
@@ -205,7 +199,8 @@ struct zr_block *zr_route_block(const void *ptr) {
 }
 
 /* What is not reused is freed as the runtime would free it: that may wait for commands. */
-static void take_back(struct zr_block *b, void *ptr, enum zr_entry entry, const void *caller) {
+static void route_take_back(struct zr_block *b, void *ptr, enum zr_entry entry,
+                            const void *caller) {
     struct zr_op op __attribute__((cleanup(zr_op_end)));
     ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC};
     struct zr_free f = {.context = __atomic_load_n(&b->key.context, __ATOMIC_RELAXED), .ptr = ptr};
@@ -231,14 +226,16 @@ bool zr_route_free(void *ptr, enum zr_entry entry, const void *caller) {
         /* The runtime does not know the block, and the loader may be gone: the end of the process
          * frees it. */
         if (!zr_exiting())
-            take_back(b, ptr, entry, caller);
+            route_take_back(b, ptr, entry, caller);
         return true;
     }
     /* The runtime answers: it knows none of our blocks. */
-    if (b)
+    if (b) {
         zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, caller, ptr, b);
-    else if (zr_route() == ZR_AT_SYCL && (b = zr_map_look(ptr, &word)) &&
-             zr_block_flags(b) & ZR_BLOCK_SYCL)
+        return false;
+    }
+    b = zr_route() == ZR_AT_SYCL ? zr_map_look(ptr, &word) : NULL;
+    if (b && zr_block_flags(b) & ZR_BLOCK_SYCL)
         zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, caller, ptr, b);
     return false;
 }
@@ -253,8 +250,8 @@ struct change {
 typedef ze_result_t (*residency)(struct zr_op *, ze_context_handle_t, ze_device_handle_t, void *,
                                  size_t);
 
-static void follow(struct change *c, const struct zr_watch *w, uint64_t devices, void *base,
-                   size_t size, residency ask) {
+static void follow_residency(struct change *c, const struct zr_watch *w, uint64_t devices,
+                             void *base, size_t size, residency ask) {
     for (uint32_t i = 0; i < w->residents; i++) {
         unsigned n = zr_device_number(c->op, w->resident[i]);
 
@@ -273,8 +270,8 @@ static bool follow_one(struct zr_block *b, void *arg) {
         __atomic_load_n(&b->owner, __ATOMIC_RELAXED) != c->was ||
         zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE)
         return true;
-    follow(c, &c->is->seen, is & ~was, base, size, zr_residency_make);
-    follow(c, &c->was->seen, was & ~is, base, size, zr_residency_evict);
+    follow_residency(c, &c->is->seen, is & ~was, base, size, zr_residency_make);
+    follow_residency(c, &c->was->seen, was & ~is, base, size, zr_residency_evict);
     __atomic_store_n(&b->owner, c->is,
                      __ATOMIC_RELAXED); /* pairs of objects share practices: it follows once */
     return true;

@@ -60,7 +60,7 @@ static bool fill(struct zr_runtime *r) {
     return whole && r->context_backend && r->queue_backend;
 }
 
-static void report(const struct zr_runtime *r, bool first, const char *soname) {
+static void runtime_report(const struct zr_runtime *r, bool first, const char *soname) {
     const char *why = "a SYCL runtime without all of its USM functions";
 
     if (!first)
@@ -76,7 +76,7 @@ static void report(const struct zr_runtime *r, bool first, const char *soname) {
 
 /* The runtime at this address, or a place for it; NULL if all are taken. The caller holds the lock.
  */
-static struct zr_runtime *place_of(uintptr_t base) {
+static struct zr_runtime *runtime_place(uintptr_t base) {
     for (int i = 0; i < RUNTIMES; i++)
         if (runtimes[i].base == base || !runtimes[i].base)
             return &runtimes[i];
@@ -99,7 +99,7 @@ static struct zr_runtime *know(zr_function function) {
     new.soname = soname_number(elf.soname);
     new.ours = fill(&new) && new.soname;
     zr_lock(&zr_sycl_lock);
-    r = place_of(new.base);
+    r = runtime_place(new.base);
     if (r && !r->base) {
         added = true;
         new.ours &= r == &runtimes[0];
@@ -107,7 +107,7 @@ static struct zr_runtime *know(zr_function function) {
     }
     zr_unlock(&zr_sycl_lock);
     if (added && !new.ours)
-        report(r, r == &runtimes[0], elf.soname);
+        runtime_report(r, r == &runtimes[0], elf.soname);
     return r;
 }
 
@@ -126,7 +126,7 @@ zr_function zr_definition(const char *symbol, const void *caller) {
 }
 
 /* Every runtime has this form of free. */
-static ZR_COLD struct zr_runtime *find(const void *caller) {
+static ZR_COLD struct zr_runtime *find_runtime(const void *caller) {
     zr_function function = zr_definition(symbols[ZR_SYCL_free_XC], caller);
     struct zr_runtime *r;
 
@@ -149,7 +149,7 @@ struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller) {
         zr_count_call(entry, ZR_VIA_SYCL);
     }
     r = zr_library_tagged(zr_library_of(caller));
-    return likely(r) ? r : find(caller);
+    return likely(r) ? r : find_runtime(caller);
 }
 
 zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol,

@@ -124,11 +124,11 @@ void *zr_native_alloc(const struct zr_runtime *runtime, const struct zr_request 
 void zr_native_free(const struct zr_runtime *runtime, const struct zr_request *objects, void *p);
 extern struct zr_lock zr_sycl_lock; /* guards all tables of this folder, none of which is hot */
 
-/* --- umf.c: pools of ours behind the runtime ---------------------------------------------------------------------- */
+/* --- umf.c: pools of ours behind the runtime -------------------------------------------------- */
 /* Peer access was switched: what a pool keeps of before then is not handed out again. */
 void zr_pool_peers_changed(void);
 
-/* --- route.c: who serves SYCL's device allocations ---------------------------------------------------------------- */
+/* --- route.c: who serves SYCL's device allocations -------------------------------------------- */
 enum zr_route { ZR_NOT_DECIDED, ZR_AT_SYCL, ZR_BY_POOL, ZR_BY_RUNTIME };
 extern uint32_t zr_route_decision; /* atomic */
 /*

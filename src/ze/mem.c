@@ -127,15 +127,15 @@ ze_result_t zr_on_zeMemGetAddressRange(struct zr_arrival from, ze_context_handle
     return ZR_DOWN(&op, zeMemGetAddressRange, 0, (context, ptr, base, size));
 }
 
-/* After a success, notes that the IPC handle of a block was taken by the program, */
-static ze_result_t exported(ze_result_t result, const void *ptr,
-                            const ze_ipc_mem_handle_t *handle) {
+/* After a success, notes that the program has taken the IPC handle of a block. */
+static ze_result_t note_exported(ze_result_t result, const void *ptr,
+                                 const ze_ipc_mem_handle_t *handle) {
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_exported(ptr, handle);
     return result;
 }
 
-/* or by a runtime that is watched. */
+/* The same for a runtime that is watched. */
 static ze_result_t watched_export(ze_result_t result, const struct zr_op *above,
                                   const ze_ipc_mem_handle_t *handle) {
     if (result == ZE_RESULT_SUCCESS)
@@ -151,7 +151,7 @@ ze_result_t zr_on_zeMemGetIpcHandle(struct zr_arrival from, ze_context_handle_t 
                               handle);
     ZR_ENTER_OR_RETURN(zeMemGetIpcHandle, (context, ptr, handle));
     ptr = zr_registry_mark(ptr, ZR_BLOCK_EXPORTED);
-    return exported(ZR_DOWN(&op, zeMemGetIpcHandle, 0, (context, ptr, handle)), ptr, handle);
+    return note_exported(ZR_DOWN(&op, zeMemGetIpcHandle, 0, (context, ptr, handle)), ptr, handle);
 }
 
 ze_result_t zr_on_zeMemGetIpcHandleWithProperties(struct zr_arrival from,
@@ -164,8 +164,9 @@ ze_result_t zr_on_zeMemGetIpcHandleWithProperties(struct zr_arrival from,
             handle);
     ZR_ENTER_OR_RETURN(zeMemGetIpcHandleWithProperties, (context, ptr, next, handle));
     ptr = zr_registry_mark(ptr, ZR_BLOCK_EXPORTED);
-    return exported(ZR_DOWN(&op, zeMemGetIpcHandleWithProperties, 0, (context, ptr, next, handle)),
-                    ptr, handle);
+    return note_exported(
+        ZR_DOWN(&op, zeMemGetIpcHandleWithProperties, 0, (context, ptr, next, handle)), ptr,
+        handle);
 }
 
 ze_result_t zr_on_zeMemOpenIpcHandle(struct zr_arrival from, ze_context_handle_t context,
@@ -177,9 +178,9 @@ ze_result_t zr_on_zeMemOpenIpcHandle(struct zr_arrival from, ze_context_handle_t
     do {
         result = ZR_DOWN(&op, zeMemOpenIpcHandle, 0, (context, device, handle, flags, out));
     } while (zr_room_again(&room, result));
-    return result == ZE_RESULT_SUCCESS
-               ? zr_policy_imported(&op, context, device, ZR_E_zeMemOpenIpcHandle, &handle, out)
-               : result;
+    if (result != ZE_RESULT_SUCCESS)
+        return result;
+    return zr_policy_imported(&op, context, device, ZR_E_zeMemOpenIpcHandle, &handle, out);
 }
 
 ze_result_t zr_on_zeMemCloseIpcHandle(struct zr_arrival from, ze_context_handle_t context,

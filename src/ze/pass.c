@@ -1,6 +1,6 @@
 /*
- * Entry points that are counted, timed and passed on as they are. ZR_ENTER reads the settings, so
- * those that the driver must find when it starts are in force before zeInit goes down.
+ * Entry points that are counted, timed and passed on as they are. zr_op_enter() reads the settings,
+ * so those that the driver must find when it starts are in force before zeInit goes down.
  */
 #include "driver/driver.h"
 

@@ -3,7 +3,7 @@
 #include "policy/policy.h"
 #include "work/work.h"
 
-static ze_result_t made(struct zr_op *op, enum zr_kind kind, ze_context_handle_t context,
+static void object_made(struct zr_op *op, enum zr_kind kind, ze_context_handle_t context,
                         ze_device_handle_t device, const void *desc, const void *handle,
                         uint64_t bytes) {
     unsigned number = device ? zr_device_number(op, device) : 0;
@@ -12,7 +12,6 @@ static ze_result_t made(struct zr_op *op, enum zr_kind kind, ze_context_handle_t
         zr_remap_at_work(number);
     zr_submit_made(op, device, desc, handle);
     zr_object_add(op, kind, number, context, handle, bytes);
-    return ZE_RESULT_SUCCESS;
 }
 
 static uint64_t image_bytes(struct zr_op *op, ze_image_handle_t image) {
@@ -20,6 +19,7 @@ static uint64_t image_bytes(struct zr_op *op, ze_image_handle_t image) {
     get_memory get =
         (get_memory)zr_function_below(op->hook, op->caller, "zeImageGetMemoryPropertiesExp");
     ze_image_memory_properties_exp_t p = {.stype = ZE_STRUCTURE_TYPE_IMAGE_MEMORY_EXP_PROPERTIES};
+
     return get && get(image, &p) == ZE_RESULT_SUCCESS ? p.size : 0;
 }
 
@@ -28,9 +28,9 @@ static uint64_t image_bytes(struct zr_op *op, ze_image_handle_t image) {
     ze_result_t zr_on_##name ZR_ARRIVES(parameters) {                                              \
         ZR_ENTER_OR_RETURN(name, arguments);                                                       \
         ze_result_t result = ZR_DOWN(&op, name, 0, arguments);                                     \
-        return result == ZE_RESULT_SUCCESS                                                         \
-                   ? made(&op, ZR_KIND_##kind, context, device, desc, *out, bytes)                 \
-                   : result;                                                                       \
+        if (result == ZE_RESULT_SUCCESS)                                                           \
+            object_made(&op, ZR_KIND_##kind, context, device, desc, *out, bytes);                  \
+        return result;                                                                             \
     }
 #define ZR_GONE(name, table, index, minor, parameters, arguments)                                  \
     ze_result_t zr_on_##name ZR_ARRIVES(parameters) {                                              \
