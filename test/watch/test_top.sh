@@ -11,8 +11,11 @@ gold=test/watch/screens
 
 # What differs from run to run: name and time of the machine, memory of the host, PIDs, times of calls, histories.
 normal() {
-    sed -E 's/^(zeroute top)  [^ ]+  [0-9:]+/\1  HOST  TIME/; s/^(host +)[^,]*,/\1MEMORY,/; s/[▁▂▃▄▅▆▇█]+//g
-        s/^ *[0-9]+ ( *[0-9 ] ) /    PID \1 /; s/ +[0-9.]+(ns|us|ms|s) / TIME /; s|/[^ ]*/run_work|run_work|; s/ +$//'
+    LC_ALL=C sed -E 's/\xe2[\xa0-\xa3][\x80-\xbf]//g' |
+        sed -E 's/^(zeroute top)  [^ ]+  [0-9:]+/\1  HOST  TIME/; s/^(host +)[^,]*,/\1MEMORY,/; s/[▁▂▃▄▅▆▇█]+//g
+            s/last [0-9ms ]+s/last AGE/g; s/(AGE) +/\1 /
+            s/^ *[0-9]+ ( *[0-9 ]( +[-0-9,]+)? ) /    PID \1 /; s/ +[0-9.]+(ns|us|ms|s) / TIME /
+            s|/[^ ]*/run_work|run_work|; s/ +$//'
 }
 # Each session has a server of its own: the last one may be about to end.
 tmux() { command tmux -L "top$session" -f /dev/null "$@"; }
@@ -29,6 +32,7 @@ stop() { tmux kill-server; }
 keys() { tmux send-keys "$@"; }
 # The screen shows this in the end.
 shows() { until_true 10 eval "screen | grep -qE -- '$1'" || { echo "no '$1' in:"; screen; return 1; }; }
+shows_now() { sleep 0.5 && screen | grep -qE -- "$1"; }
 golden() {
     until_true 10 eval "screen | normal | cmp -s - $gold/$1" || {
         [ -n "${UPDATE:-}" ] && mkdir -p $gold && screen | normal >"$gold/$1" && return 0
@@ -46,17 +50,19 @@ a_screen_of() {
 keys_do_what_they_say() {
     local code session=keys
     start 80 24 || return 1
-    keys Space && shows '\[-\]' && shows '3  *230M' && keys Space && shows '\[\+\]' &&
-        keys F5 && shows '0  *200M' && keys F5 && shows '\[\+\]' &&
+    keys Space && shows '\[-\]' && shows '3 +0 +230M' && keys Space && shows '\[\+\]' &&
+        keys F5 && shows '0 +0 +200M' && keys F5 && shows '\[\+\]' &&
         keys / && keys -l vllm && keys Enter && shows "only those with .vllm" && ! screen | grep -q 'slurm' &&
         keys / && keys Escape && shows 'job slurm' &&
         keys P && shows 'PID\^' && keys M && shows 'IN-USEv' && keys I && shows 'IN-USE\^' && keys I &&
+        keys c && ! shows_now 'top 16.0G' && keys c && shows '0 Simulated GPU: top 16.0G, last' &&
         keys Right Right Right && shows 'P99  FAIL  COMMAND' && keys Left Left Left && shows '^ +PID' &&
         keys h && shows 'zeroute top: keys' && keys q && shows 'q quit' &&
-        keys Down Down Enter && shows 'device memory in use, the last' && shows '^settings' &&
+        keys Down Down Enter && shows 'device memory in use, the last' && shows '0  run_work$' &&
+        shows '^settings' &&
         keys End && shows '^doctor' &&
         screen | grep -q zeMemAllocDevice && keys q &&
-        shows 'q quit' && tmux resize-window -x 132 -y 30 && shows 'HOST' && keys q && shows '^ended'
+        shows 'q quit' && tmux resize-window -x 132 -y 30 && shows 'P99' && keys q && shows '^ended'
     code=$?
     [ $code = 0 ] || screen
     stop
@@ -137,7 +143,7 @@ POD_NAME=infer-7f POD_NAMESPACE=prod CONTAINER_NAME=vllm worker keep 700 wait
 workers_ready 5
 sleep 0.3 # the simulated kernel writes its figures within 5 ms
 promise "at 80x24 as it was" a_screen_of 80 24
-promise "at 132x40 as it was" a_screen_of 132 40
+promise "at 120x40 as it was" a_screen_of 120 40
 promise "at 60x15 as it was" a_screen_of 60 15
 promise "keys do what they say" keys_do_what_they_say
 promise "the chosen process stays chosen while lines are sorted" the_chosen_process_stays_chosen

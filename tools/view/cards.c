@@ -183,6 +183,35 @@ void zr_view_account(struct zr_process_view *v, const struct zeroute_snapshot *s
     }
 }
 
+/* What the kernel counts tells; without it what the process says. */
+static void find_cards(const struct zr_view *m, struct zr_process_view *v) {
+    v->on_cards = 0;
+    for (unsigned i = 0; i < m->card_count; i++)
+        for (unsigned k = 0; k < v->accounts; k++) {
+            const struct zr_account *a = &v->account[k];
+            if (strcmp(a->pdev, m->card[i].pdev) == 0 && (told(a->vram) || a->blocks))
+                v->on_cards |= UINT32_C(1) << i;
+        }
+}
+
+const char *zr_cards_text(char *out, size_t size, uint32_t cards) {
+    size_t used = 0;
+
+    snprintf(out, size, "-");
+    for (unsigned i = 0; i < 32 && used < size; i++) {
+        unsigned last = i;
+        if (!(cards & UINT32_C(1) << i))
+            continue;
+        while (last < 31 && cards & UINT32_C(1) << (last + 1))
+            last++;
+        used += (size_t)snprintf(out + used, size - used, "%s%u", used ? "," : "", i);
+        if (last > i && used < size)
+            used += (size_t)snprintf(out + used, size - used, "%s%u", last > i + 1 ? "-" : ",", last);
+        i = last;
+    }
+    return out;
+}
+
 static void find_spill(struct zr_view *m, struct zr_process_view *v) {
     v->spilled = v->unseen = 0;
     for (unsigned i = 0; i < v->accounts; i++) {
@@ -240,6 +269,7 @@ void zr_view_cards(struct zr_view *m, const struct zr_look *look, uint64_t now) 
         struct zr_process_view *v = m->process[i];
         v->mirror = zr_mirror_of(&v->memory, &m->lost);
         find_spill(m, v);
+        find_cards(m, v);
     }
     for (unsigned i = 0; i < m->card_count; i++)
         zr_history_note(&m->card[i].used, now, m->scope.history_ns, m->card[i].ours + m->card[i].others);

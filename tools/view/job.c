@@ -127,6 +127,7 @@ static void add_held(struct zr_process_view *sum, const struct zr_process_view *
     sum->host_side += v->host_side;
     sum->blocks += v->blocks;
     sum->unseen += v->unseen;
+    sum->on_cards |= v->on_cards;
     sum->spilled += v->spilled;
     add_amount(&sum->vram, v->vram);
     add_amount(&sum->gtt, v->gtt);

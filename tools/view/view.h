@@ -144,6 +144,7 @@ struct zr_process_view {
     struct zr_process_memory memory; /* from the kernel; of a live one */
     unsigned accounts;
     struct zr_account account[ZR_CARDS_MAX];
+    uint32_t on_cards; /* a bit for each card of the view that holds memory of it */
     struct zr_trend trend[ZR_GROWTHS];
     struct zeroute_snapshot *snapshot; /* its fields, where the scope wants them; owned by the view */
     uint64_t sampled_ns;               /* CLOCK_MONOTONIC: of the figures */
@@ -239,6 +240,10 @@ struct zeroute_snapshot *zr_sum(struct zeroute_snapshot *const *s, size_t count)
 struct zr_look;
 /* Brings the cards, the mirror and the accounts of all processes up to date. */
 void zr_view_cards(struct zr_view *m, const struct zr_look *look, uint64_t now);
+/* Numbers of cards in their order in the view: "0", "0,2", "0-3"; "-" for none. Returns out. */
+const char *zr_cards_text(char *out, size_t size, uint32_t cards);
+/* A mirror that is worth a colour. */
+#define ZR_MIRROR_WARNS (UINT64_C(64) << 20)
 /* A process says that there is such a card, of so much memory. */
 void zr_view_card(struct zr_view *m, const char *pdev, uint64_t vram, const char *model);
 /* What the kernel counts for the process, and its account per card. */

@@ -1,11 +1,9 @@
-/* The model as lines of text: title, cards, and a table of jobs and processes. Nothing here knows of a terminal. */
+/* Lines of text, and the table of jobs and processes as such. Nothing here knows of a terminal. */
 #include "watch/top.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 /* --- lines ------------------------------------------------------------------------------------------------------- */
 
@@ -22,7 +20,14 @@ void zr_lines_add(struct zr_lines *l, enum zr_style style, const char *format, .
         if (!l->at)
             abort();
     }
-    l->at[l->count++] = (struct zr_screen_line){text, style};
+    l->at[l->count++] = (struct zr_screen_line){.text = text, .style = style};
+}
+
+void zr_lines_mark(struct zr_lines *l, size_t from, size_t to, enum zr_style style) {
+    struct zr_screen_line *line = &l->at[l->count - 1];
+
+    if (from < to && line->marks < ZR_MARKS)
+        line->mark[line->marks++] = (struct zr_mark){from, to, style};
 }
 
 /* Where a line is broken: at the last space that leaves a good part of it, else anywhere. */
@@ -154,6 +159,15 @@ CELL(cell_failures) {
     return short_count(out, (double)r->process->failures);
 }
 
+/* Cards by their numbers on this screen. */
+CELL(cell_cards) {
+    return zr_cards_text(out, ZR_TEXT_SIZE, r->process->on_cards);
+}
+
+static bool has_mirror(const struct zr_row *r) {
+    return r->process->mirror != ZR_ABSENT && r->process->mirror >= ZR_MIRROR_WARNS;
+}
+
 static double amount(uint64_t n) {
     return n == ZR_ABSENT ? -1 : (double)n;
 }
@@ -166,6 +180,7 @@ static int pid_of(const struct zr_row *r) {
     }
 KEY(key_pid, pid_of(r))
 KEY(key_rank, strtod(r->process->id.rank, NULL))
+KEY(key_cards, r->process->on_cards)
 KEY(key_allocated, amount(r->process->allocated))
 KEY(key_reserved, amount(r->process->reserved))
 KEY(key_peak, amount(r->process->peak))
@@ -183,19 +198,21 @@ static const struct column {
     size_t from; /* shown on screens so wide */
     const char *(*cell)(char *out, const struct zr_row *r);
     double (*key)(const struct zr_row *r);
+    bool (*warns)(const struct zr_row *r); /* whether the cell deserves a colour; NULL: never */
 } columns[] = {
-    {"PID", 7, 0, cell_pid, key_pid},
-    {"RANK", 6, 0, cell_rank, key_rank},
-    {"IN-USE", 8, 0, cell_allocated, key_allocated},
-    {"RESV", 7, 60, cell_reserved, key_reserved},
-    {"PEAK", 7, 0, cell_peak, key_peak},
-    {"HOST", 7, 110, cell_host, key_host},
-    {"MIRROR", 8, 80, cell_mirror, key_mirror},
-    {"HIT", 6, 68, cell_hits, key_hits},
-    {"ALLOC/S", 9, 70, cell_allocations, key_allocations},
-    {"DRV/S", 7, 88, cell_driver, key_driver},
-    {"P99", 7, 110, cell_p99, key_p99},
-    {"FAIL", 6, 96, cell_failures, key_failures},
+    {"PID", 7, 0, cell_pid, key_pid, NULL},
+    {"RANK", 5, 0, cell_rank, key_rank, NULL},
+    {"CARD", 5, 72, cell_cards, key_cards, NULL},
+    {"IN-USE", 8, 0, cell_allocated, key_allocated, NULL},
+    {"RESV", 7, 90, cell_reserved, key_reserved, NULL},
+    {"PEAK", 7, 60, cell_peak, key_peak, NULL},
+    {"HOST", 7, 118, cell_host, key_host, NULL},
+    {"MIRROR", 8, 72, cell_mirror, key_mirror, has_mirror},
+    {"HIT", 6, 100, cell_hits, key_hits, NULL},
+    {"ALLOC/S", 9, 100, cell_allocations, key_allocations, NULL},
+    {"DRV/S", 7, 112, cell_driver, key_driver, NULL},
+    {"P99", 7, 128, cell_p99, key_p99, NULL},
+    {"FAIL", 6, 128, cell_failures, key_failures, NULL},
 };
 #define COLUMNS (sizeof columns / sizeof *columns)
 
@@ -336,11 +353,16 @@ static const char *short_command(const char *command) {
 void zr_draw_row(struct zr_lines *l, const struct zr_top_view *v, const struct zr_row *r) {
     const struct zr_identity *id = &r->process->id;
     char text[512] = "", cell[ZR_TEXT_SIZE], where[300] = "";
-    size_t used = 0;
-    for (unsigned i = 0; i < COLUMNS; i++)
-        if (zr_column_is_shown(v, i))
-            used +=
-                (size_t)snprintf(text + used, sizeof text - used, "%*s", columns[i].width, columns[i].cell(cell, r));
+    size_t used = 0, from = 0, to = 0;
+    for (unsigned i = 0; i < COLUMNS; i++) {
+        if (!zr_column_is_shown(v, i))
+            continue;
+        if (columns[i].warns && columns[i].warns(r)) {
+            from = used + 1;
+            to = used + (size_t)columns[i].width;
+        }
+        used += (size_t)snprintf(text + used, sizeof text - used, "%*s", columns[i].width, columns[i].cell(cell, r));
+    }
     enum zr_style style = r->process->failures || r->process->refused ? ZR_STYLE_ALERT
                           : r->job                                    ? ZR_STYLE_JOB
                                                                       : ZR_STYLE_PLAIN;
@@ -353,71 +375,5 @@ void zr_draw_row(struct zr_lines *l, const struct zr_top_view *v, const struct z
     else
         zr_lines_add(l, style, "%s  %s%s%s", text, r->child ? "`- " : "", zr_shown(where),
                      zr_shown(short_command(r->process->process.command)));
-}
-
-/* --- the machine ------------------------------------------------------------------------------------------------- */
-
-void zr_sparkline(char *out, size_t size, const struct zr_history *h, size_t width, uint64_t most, bool utf8) {
-    static const char *const bars[] = {" ",      "\u2581", "\u2582", "\u2583", "\u2584",
-                                       "\u2585", "\u2586", "\u2587", "\u2588"};
-    static const char ascii[] = " .:-=+*%#";
-    unsigned first = h->count > width ? h->count - (unsigned)width : 0;
-    size_t used = 0;
-    for (unsigned i = first; i < h->count; i++)
-        most = zr_history_at(h, i) > most ? zr_history_at(h, i) : most;
-    *out = '\0';
-    for (unsigned i = first; i < h->count && used + 4 < size; i++) {
-        uint64_t value = zr_history_at(h, i);
-        unsigned level = value && most ? 1 + (unsigned)((double)value / (double)most * 7.0) : 0;
-        used += (size_t)snprintf(out + used, size - used, utf8 ? "%s" : "%.1s", utf8 ? bars[level] : &ascii[level]);
-    }
-}
-
-static void bar(char *out, size_t width, double ours, double others) {
-    size_t a = (size_t)((double)width * (ours > 1 ? 1 : ours) + 0.5);
-    size_t b = (size_t)((double)width * (ours + others > 1 ? 1 : ours + others) + 0.5);
-    for (size_t i = 0; i < width; i++)
-        out[i] = i < a ? '|' : i < b ? ':' : ' ';
-    out[width] = '\0';
-}
-
-static void draw_card(struct zr_lines *l, const struct zr_card_view *c, const struct zr_top_view *v) {
-    char total[ZR_TEXT_SIZE], used[ZR_TEXT_SIZE], ours[ZR_TEXT_SIZE], others[ZR_TEXT_SIZE], gtt[ZR_TEXT_SIZE];
-    char line[64], history[1024], head[256];
-    size_t width = v->width < 72 ? 6 : v->width < 100 ? 12 : 24, n;
-    double all = c->vram == ZR_ABSENT || !c->vram ? (double)(c->ours + c->others + 1) : (double)c->vram;
-    bar(line, width, (double)c->ours / all, (double)c->others / all);
-    n = (size_t)snprintf(head, sizeof head, "%-12s [%s] %5s/%-5s ours %5s others %5s ", zr_shown(c->pdev), line,
-                         zr_short_bytes(used, c->ours + c->others), zr_short_bytes(total, c->vram),
-                         zr_short_bytes(ours, c->ours), zr_short_bytes(others, c->others));
-    if (v->width >= n + 9)
-        n += (size_t)snprintf(head + n, sizeof head - n, "GTT %5s ", zr_short_bytes(gtt, c->gtt));
-    zr_sparkline(history, sizeof history, &c->used, v->width > n ? v->width - n : 0, c->vram == ZR_ABSENT ? 0 : c->vram,
-                 v->utf8);
-    zr_lines_add(l, zr_card_is_full(c) ? ZR_STYLE_ALERT : ZR_STYLE_CARD, "%s%s", head, history);
-}
-
-void zr_draw_machine(struct zr_lines *l, const struct zr_view *m, const struct zr_top_view *v) {
-    char name[65] = "", when[16] = "", available[ZR_TEXT_SIZE], total[ZR_TEXT_SIZE], mirror[ZR_TEXT_SIZE];
-    char history[1024], head[192];
-    time_t seconds = (time_t)(m->wall_ns / 1000000000u);
-    struct tm local;
-    gethostname(name, sizeof name - 1);
-    if (localtime_r(&seconds, &local))
-        strftime(when, sizeof when, "%H:%M:%S", &local);
-    zr_lines_add(l, ZR_STYLE_TITLE, "zeroute top  %s  %s  %zu process%s%s%s%s", zr_shown(name), when, m->process_count,
-                 m->process_count == 1 ? "" : "es", *v->filter ? ", only those with '" : "", zr_shown(v->filter),
-                 *v->filter ? "'" : "");
-    snprintf(head, sizeof head, "host         %s available of %s, mirror %s%s",
-             zr_short_bytes(available, m->host.available), zr_short_bytes(total, m->host.total),
-             zr_short_bytes(mirror, m->mirror), m->mirror == ZR_ABSENT ? " (this kernel has no GPUActive) " : " ");
-    zr_sparkline(history, sizeof history, &m->mirror_history, v->width > strlen(head) ? v->width - strlen(head) : 0, 0,
-                 v->utf8);
-    zr_lines_add(l, ZR_STYLE_PLAIN, "%s%s", head, history);
-    for (unsigned i = 0; i < m->card_count; i++)
-        draw_card(l, &m->card[i], v);
-    if (m->unreadable)
-        zr_lines_add(l, ZR_STYLE_ALERT, "%u process%s cannot be read: %s", m->unreadable,
-                     m->unreadable == 1 ? "" : "es", zr_shown(m->unreadable_why));
-    zr_lines_add(l, ZR_STYLE_PLAIN, "%s", "");
+    zr_lines_mark(l, from, to, ZR_STYLE_WARNING);
 }

@@ -35,6 +35,7 @@ struct top {
     char followed_job[128];         /* or the job */
     struct zeroute_process process; /* in detail */
     struct zr_lines detail;
+    struct zr_callers callers; /* of the process in detail */
     uint64_t detail_ns, sampled_ns, interval_ns;
     bool typing;  /* the filter */
     bool gone;    /* the process in detail has ended */
@@ -57,9 +58,9 @@ static const struct zr_command command = {
     .usage = "zeroute top [PID] [--interval SECONDS] [OPTIONS]\n"
              "zeroute top --once | --json [OPTIONS]",
     .about =
-        "Shows cards, jobs and processes under zeroute while they run: memory in use, reserved and at its peak, the "
-        "mirror in host memory, the cache, allocations and driver calls per second. The ranks of a job are one line "
-        "that unfolds. h shows the keys. With PID that process is shown in detail.",
+        "Shows cards, jobs and processes under zeroute while they run: memory of each card over time, memory in use, "
+        "reserved and at its peak, the mirror in host memory, the cache, allocations and driver calls per second. The "
+        "ranks of a job are one line that unfolds. h shows the keys. With PID that process is shown in detail.",
     .options = option_table,
     .notes = "Exit code: 0 done, 2 no such process, no terminal, or wrong usage.\n",
     .operands = "one process id at most",
@@ -162,8 +163,14 @@ static int attributes(const struct top *t, enum zr_style style) {
         return A_DIM;
     case ZR_STYLE_JOB:
         return A_BOLD | (t->colours ? COLOR_PAIR(CYAN) : 0);
+    case ZR_STYLE_OURS:
+        return t->colours ? COLOR_PAIR(GREEN) : 0;
+    case ZR_STYLE_OTHERS:
+        return t->colours ? COLOR_PAIR(YELLOW) : 0;
+    case ZR_STYLE_WARNING:
+        return t->colours ? A_BOLD | COLOR_PAIR(YELLOW) : A_BOLD;
     case ZR_STYLE_ALERT:
-        return t->colours ? COLOR_PAIR(RED) : A_BOLD;
+        return t->colours ? A_BOLD | COLOR_PAIR(RED) : A_BOLD;
     default:
         return 0;
     }
@@ -193,12 +200,19 @@ static void put(int y, const char *text, int attribute, bool to_the_edge, size_t
         clrtoeol();
 }
 
-/* The bar of a card: green for what is ours, yellow for the others'. */
-static void colour_bar(int y, const char *text) {
-    const char *from = strchr(text, '['), *to = from ? strchr(from, ']') : NULL;
-    for (const char *c = from; to && c < to && c - text < COLS; c++)
-        if (*c == '|' || *c == ':')
-            mvchgat(y, (int)(c - text), 1, 0, *c == '|' ? GREEN : YELLOW, NULL);
+/* Columns with a style of their own, as far as they are on the screen. */
+static void put_marks(const struct top *t, const struct zr_screen_line *line, int y, size_t left, attr_t also) {
+    for (unsigned i = 0; i < line->marks; i++) {
+        const struct zr_mark *m = &line->mark[i];
+        size_t from = m->from > left ? m->from - left : 0, to = m->to > left ? m->to - left : 0;
+
+        if (to > (size_t)COLS)
+            to = (size_t)COLS;
+        if (from >= to)
+            continue;
+        attr_t all = (attr_t)attributes(t, m->style) | also;
+        mvchgat(y, (int)from, (int)(to - from), all & ~(attr_t)A_COLOR, (short)PAIR_NUMBER(all), NULL);
+    }
 }
 
 static void put_lines(const struct top *t, const struct zr_lines *l, size_t first, int y, int height, size_t left) {
@@ -206,8 +220,8 @@ static void put_lines(const struct top *t, const struct zr_lines *l, size_t firs
         const struct zr_screen_line *line = first + (size_t)i < l->count ? &l->at[first + (size_t)i] : NULL;
         put(y + i, line ? line->text : "", line ? attributes(t, line->style) : 0, line && line->style == ZR_STYLE_HEAD,
             left);
-        if (line && line->style == ZR_STYLE_CARD && t->colours)
-            colour_bar(y + i, line->text);
+        if (line)
+            put_marks(t, line, y + i, left, 0);
     }
 }
 
@@ -217,7 +231,7 @@ static void put_footer(const struct top *t) {
         snprintf(text, sizeof text, "filter: %s_   (Enter: keep, Esc: none)", zr_shown(t->view.filter));
         put(LINES - 1, text, A_BOLD, false, 0);
     } else if (t->page == PAGE_TABLE) {
-        put(LINES - 1, "q quit  h help  / filter  t tree  s sort  Enter detail", A_DIM, false, 0);
+        put(LINES - 1, "q quit  h help  / filter  t tree  s sort  Enter detail  c graphs", A_DIM, false, 0);
     } else {
         put(LINES - 1, t->gone ? "the process has ended  q back" : "Up Down scroll  q back", A_DIM, false, 0);
     }
@@ -281,6 +295,8 @@ static void draw_table(struct top *t) {
         put(top + 1 + (int)i, line ? line->text : "",
             line ? attributes(t, line->style) | (n == t->selected ? A_REVERSE : 0) : 0, line && n == t->selected,
             t->view.left);
+        if (line)
+            put_marks(t, line, top + 1 + (int)i, t->view.left, n == t->selected ? A_REVERSE : 0);
     }
     if (!rows)
         put(top + 1, *t->view.filter ? "no process fits the filter" : "no process runs under zeroute", A_DIM, false, 0);
@@ -303,7 +319,7 @@ static void draw_page(struct top *t) {
     if (t->page == PAGE_HELP || (p && now_ns() - t->detail_ns > DETAIL_EVERY_NS)) {
         zr_lines_free(&t->detail);
         if (p)
-            zr_draw_detail(&t->detail, p, t->model, &t->view, (double)t->interval_ns / 1e9);
+            zr_draw_detail(&t->detail, p, t->model, &t->view, &t->callers);
         else
             zr_draw_help(&t->detail);
         t->detail_ns = now_ns();
@@ -317,6 +333,7 @@ static void draw_page(struct top *t) {
 
 static void draw(struct top *t) {
     t->view.width = (size_t)COLS;
+    t->view.height = (size_t)LINES;
     if (COLS < 20 || LINES < 4) {
         erase();
         put(0, "too small", 0, false, 0);
@@ -472,6 +489,9 @@ static bool press(struct top *t, int key) {
     case '<':
         next_column(t, -1);
         break;
+    case 'c':
+        t->view.no_graphs = !t->view.no_graphs;
+        break;
     case 'I':
     case KEY_F(7):
         t->view.up = !t->view.up;
@@ -592,6 +612,7 @@ int zr_cmd_top(int argc, char **argv) {
     t->view = (struct zr_top_view){.width = output_width(),
                                    .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
                                    .tree = !o.flat,
+                                   .each = (double)t->interval_ns / 1e9,
                                    .column = o.column,
                                    .up = o.column < 2};
     if (o.filter)
