@@ -39,6 +39,8 @@ enum zr_block_flags {
     ZR_BLOCK_PINNED =
         1 << 2, /* something depends on its free (a callback, a host mapping): never cached */
     ZR_BLOCK_FOREIGN = 1 << 3, /* allocated past us: known, not booked */
+    ZR_BLOCK_UNBORN =
+        1 << 4, /* its allocation has not returned, so nobody can name it yet (check) */
     ZR_BLOCK_POOLED =
         1 << 5,             /* a segment of a pool of ours, which books what it hands out itself */
     ZR_BLOCK_SYCL = 1 << 6, /* handed out at a SYCL entry point, and taken back there */

@@ -389,14 +389,18 @@ static inline ze_result_t allocate_any(struct zr_op *op, const struct zr_alloc *
         if (extension == ZR_F_PASSED_EXPORT)
             flags |= ZR_BLOCK_EXPORTED;
     }
-    if (zr_checking() && !a->is_object)
+    if (zr_checking() && !a->is_object) {
         held = zr_check_held(a->kind, has_plain_desc(a), a->size);
+        flags |= ZR_BLOCK_UNBORN;
+    }
     result = from_below(op, a, number, &key, held, flags, block);
     if (likely(result == ZE_RESULT_SUCCESS) &&
         (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache)))
         zr_count(ZR_F_CACHE_MISSES, 1);
-    if (zr_checking() && *block)
+    if (zr_checking() && *block) {
         zr_check_born(op, *block, a->device, has_plain_desc(a), zr_policy_release);
+        __atomic_fetch_and(&(*block)->flags, ~(uint32_t)ZR_BLOCK_UNBORN, __ATOMIC_RELEASE);
+    }
     return result;
 }
 

@@ -347,6 +347,11 @@ static inline ze_result_t to_driver(struct zr_op *op, const struct zr_free *f, s
     result = ask_driver(op, f, b->held);
     if (unlikely(zr_recording()))
         zr_record_freed(op);
+    /* A free of the same address, which we took for a wrong one, may have been faster. */
+    if (unlikely(result != ZE_RESULT_SUCCESS) && f->context && !driver_knows(op, f)) {
+        zr_registry_gone(b);
+        return result;
+    }
     return zr_registry_left(b, result);
 }
 
@@ -380,6 +385,8 @@ ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f) {
         zr_count(policy_field(f->desc), 1);
     if (unlikely(!b || zr_word_state(word) != ZR_BLOCK_LIVE))
         return is_pools_release(op, b, word) ? to_driver(op, f, b) : free_unknown(op, f);
+    if (unlikely(zr_block_flags(b) & ZR_BLOCK_UNBORN)) /* by a stale pointer */
+        return free_unknown(op, f);
     wrong = zr_block_flags(b) & ZR_BLOCK_ORPHANED ||
             (b->key.context != f->context && f->context && zr_block_hook(b) == op->hook);
     if (unlikely(wrong) && is_refused(op, f, b))

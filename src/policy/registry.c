@@ -105,6 +105,10 @@ static ZR_COLD bool insert_again(struct zr_block *b) {
     zr_registry_gone(zr_map_take((const void *)b->base));
     if (zr_map_insert(b))
         return true;
+    zr_registry_record(ZEROUTE_EVENT_FREE, b, 0);
+    zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
+    zr_registry_unbook(b);
+    block_book_reserved(b, -1);
     zr_block_recycle(b);
     return false;
 }
@@ -128,15 +132,16 @@ struct zr_block *zr_registry_add(struct zr_op *op, const struct zr_key *key, con
     __atomic_store_n(&b->caller, op->caller, __ATOMIC_RELAXED);
     __atomic_store_n(&b->flags, flags | op->hook << ZR_BLOCK_HOOK, __ATOMIC_RELAXED);
     __atomic_store(&b->charge, &op->charge, __ATOMIC_RELAXED);
+    /* Booked before it can be found: a stale pointer's free may take it at once, and unbooks it. */
+    block_book_reserved(b, 1);
+    zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);
+    hand_out(b, 0);
     if (unlikely(!zr_map_insert(b)) && !insert_again(b))
         return NULL;
     op->charge.ledgers = 0; /* it is the block's now */
     zr_limit_registered(b);
     if (unlikely(__atomic_load_n(&zr_suspects, __ATOMIC_RELAXED)))
         zr_suspect_registered(base);
-    block_book_reserved(b, 1);
-    zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);
-    hand_out(b, 0);
     return b;
 }
 

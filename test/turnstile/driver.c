@@ -16,7 +16,8 @@
  * Addresses: a room of pages for each kind of thing. Only blocks have memory behind them.
  */
 #define ARENA UINT64_C(0x7e0000000000)
-enum { PAGES = 4096, RECENT = 64, BLOCKS = 1024, RANGES = 64, IMPORTS = 64, OBJECTS = 64, DRIVER_UNKNOWN = 0x78000021 };
+enum { PAGES = 4096, PAST_PAGES = 256 };
+enum { RECENT = 64, BLOCKS = 1024, RANGES = 64, IMPORTS = 64, OBJECTS = 64, DRIVER_UNKNOWN = 0x78000021 };
 static const uintptr_t ranges_at = ARENA + UINT64_C(0x10000000000);
 static const uintptr_t imports_at = ARENA + UINT64_C(0x20000000000);
 
@@ -52,6 +53,7 @@ static uint8_t page_taken[PAGES];
 static uintptr_t recent[RECENT]; /* bases freed last, a ring */
 static unsigned recent_count;
 static void *arena;
+static size_t past_at; /* the first of the last pages that no block has had */
 
 /* --- what is asked by the program --------------------------------------------------------------------------------- */
 
@@ -174,7 +176,7 @@ static uintptr_t find_room(size_t pages, size_t alignment) {
         if (fits(base, pages, alignment))
             return base;
     }
-    for (size_t i = 0; i < PAGES; i++)
+    for (size_t i = 0; i < PAGES - PAST_PAGES; i++)
         if (fits(ARENA + i * TS_PAGE, pages, alignment))
             return ARENA + i * TS_PAGE;
     return 0;
@@ -193,13 +195,18 @@ static bool is_on_card(enum ts_kind kind) {
     return kind != TS_HOST;
 }
 
-static void count(int card, enum ts_kind kind, int64_t bytes) {
+/* Memory past us is out of its reach, and so is shared memory. */
+static bool is_limited(const struct ts_block *b) {
+    return b->kind == TS_DEVICE && !b->past_us;
+}
+
+static void count(int card, bool limited, int64_t bytes) {
     ts_driver.used[card] += (uint64_t)bytes;
     ts_shared->used[card] += (uint64_t)bytes;
     if (bytes > 0 && ts_driver.spills && ts_shared->used[card] > ts_driver.vram[card])
         ts_violation("the processes hold %llu bytes of card %d, which has %llu",
                      (unsigned long long)ts_shared->used[card], card, (unsigned long long)ts_driver.vram[card]);
-    if (kind != TS_SHARED)
+    if (limited)
         ts_driver.limited[card] += (uint64_t)bytes;
     if (bytes > 0 && ts_driver.most && ts_driver.limited[card] > ts_driver.most)
         ts_violation("the process holds %llu bytes of card %d, more than its limit of %llu",
@@ -207,11 +214,32 @@ static void count(int card, enum ts_kind kind, int64_t bytes) {
     ts_kernel_tells();
 }
 
+static struct ts_block *give_out(enum ts_kind kind, int c, int card, uintptr_t base, size_t size, bool past_us) {
+    size_t pages = (size + TS_PAGE - 1) / TS_PAGE;
+    struct ts_block *b = new_block();
+
+    memset(&page_taken[(base - ARENA) / TS_PAGE], 1, pages);
+    *b = (struct ts_block){.base = base,
+                           .size = size,
+                           .room = pages * TS_PAGE,
+                           .kind = kind,
+                           .card = card,
+                           .context = c,
+                           .live = true,
+                           .past_us = past_us,
+                           .given = ts_now()};
+    ts_driver.blocks++;
+    if (is_on_card(kind))
+        count(card, is_limited(b), (int64_t)size);
+    if (ts_truth.given)
+        ts_truth.given(b);
+    return b;
+}
+
 static ze_result_t allocate(enum ts_kind kind, ze_context_handle_t context, ze_device_handle_t device, size_t size,
                             size_t alignment, const void *desc, void **out) {
     int c = ts_context_number(context), card = card_number(device);
     size_t pages = (size + TS_PAGE - 1) / TS_PAGE;
-    struct ts_block *b;
     uintptr_t base;
 
     if (!context || (kind != TS_HOST && !device))
@@ -235,41 +263,38 @@ static ze_result_t allocate(enum ts_kind kind, ze_context_handle_t context, ze_d
     base = find_room(pages, alignment);
     if (!base)
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    memset(&page_taken[(base - ARENA) / TS_PAGE], 1, pages);
-    b = new_block();
-    *b = (struct ts_block){.base = base,
-                           .size = size,
-                           .room = pages * TS_PAGE,
-                           .kind = kind,
-                           .card = card,
-                           .context = c,
-                           .live = true,
-                           .given = ts_now()};
-    ts_driver.blocks++;
-    if (is_on_card(kind))
-        count(card, kind, (int64_t)size);
-    if (ts_truth.given)
-        ts_truth.given(b);
+    give_out(kind, c, card, base, size, false);
     *out = (void *)base;
     return ZE_RESULT_SUCCESS;
 }
 
-void *ts_allocate_past(int context, size_t size) {
-    void *p = NULL;
+void *ts_allocate_past(int context, size_t size, bool fresh) {
+    size_t pages = (size + TS_PAGE - 1) / TS_PAGE;
+    struct ts_block *b;
+    uintptr_t base;
 
-    if (allocate(TS_DEVICE, (ze_context_handle_t)&contexts[context], ts_device(0), size, 0, "", &p))
+    if (ts_driver.refuse_alloc || (!ts_driver.spills && ts_driver.used[0] + size > ts_driver.vram[0]))
         return NULL;
-    ((struct ts_block *)(uintptr_t)ts_block_at((uintptr_t)p))->past_us = true;
-    return p;
+    if (!fresh)
+        base = find_room(pages, 0);
+    else if (past_at + pages <= PAST_PAGES)
+        base = ARENA + (PAGES - PAST_PAGES + past_at) * TS_PAGE;
+    else
+        return NULL;
+    if (fresh)
+        past_at += pages;
+    b = give_out(TS_DEVICE, context, 0, base, size, true);
+    return (void *)b->base;
 }
 
 static void take_back(struct ts_block *b) {
     b->live = false;
     memset(&page_taken[(b->base - ARENA) / TS_PAGE], 0, b->room / TS_PAGE);
-    recent[recent_count++ % RECENT] = b->base;
+    if (b->base < ARENA + (uintptr_t)(PAGES - PAST_PAGES) * TS_PAGE)
+        recent[recent_count++ % RECENT] = b->base;
     ts_driver.blocks--;
     if (is_on_card(b->kind))
-        count(b->card, b->kind, -(int64_t)b->size);
+        count(b->card, is_limited(b), -(int64_t)b->size);
 }
 
 static ze_result_t give_back(ze_context_handle_t context, void *ptr) {
@@ -551,7 +576,7 @@ static ze_result_t create_physical(ze_device_handle_t device, const ze_physical_
         if (!physicals[i].object.live) {
             physicals[i] = (struct physical){.object.live = true, .size = desc->size, .card = card};
             ts_driver.physical++;
-            count(card, TS_PHYSICAL, (int64_t)desc->size);
+            count(card, true, (int64_t)desc->size);
             *out = (ze_physical_mem_handle_t)&physicals[i];
             return ZE_RESULT_SUCCESS;
         }
@@ -571,7 +596,7 @@ static ze_result_t destroy_physical(ze_physical_mem_handle_t handle) {
         return ZE_RESULT_ERROR_INVALID_ARGUMENT;
     p->object.live = false;
     ts_driver.physical--;
-    count(p->card, TS_PHYSICAL, -(int64_t)p->size);
+    count(p->card, true, -(int64_t)p->size);
     return ZE_RESULT_SUCCESS;
 }
 

@@ -105,7 +105,7 @@ static bool is_orphan(const struct owner *o) {
 }
 
 static bool is_leaving(const struct owner *o) {
-    return o->frees && !o->gone && !o->orphaned && !o->doomed;
+    return o->frees && !o->gone && !o->orphaned && !o->doomed && !o->past_us;
 }
 
 static bool is_large(const struct owner *o) {
@@ -143,12 +143,12 @@ int do_alloc(enum ts_kind kind, int c, int card, size_t size, size_t alignment) 
     return alloc_with(kind, c, card, size, alignment, NULL);
 }
 
-int do_alloc_past(int c, size_t size) {
+int do_alloc_past(int c, size_t size, bool fresh) {
     void *p;
     int i;
 
     truth_alloc_begins();
-    p = ts_allocate_past(c, size);
+    p = ts_allocate_past(c, size, fresh);
     i = truth_alloc_ends(p ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, p, size, TS_DEVICE, 0, c);
     if (i != NO_OWNER)
         owners[i].past_us = true; /* no other operation touches it */
@@ -452,7 +452,10 @@ static void op_query_unknown(struct actor *a) {
     leave_context(c);
 }
 
-/* Memory that came past the preload is asked about and freed through it. */
+/*
+ * Memory that came past the preload is asked about and freed through it. It lies where no block has been: of an address
+ * that we know from before, the old descriptor decides (memory_past_us_at_a_known_address).
+ */
 static void op_foreign(struct actor *a) {
     int c = enter_context(a), i;
     void *p;
@@ -460,7 +463,7 @@ static void op_foreign(struct actor *a) {
     if (c < 0)
         return;
     ts_operation(a->index, "allocate past the preload, ask and free");
-    i = do_alloc_past(c, 64 * KIB);
+    i = do_alloc_past(c, 64 * KIB, true);
     if (i != NO_OWNER) {
         p = (void *)owners[i].p;
         do_query(p, c, true);

@@ -105,7 +105,7 @@ void program_closes(void);
 void make_request(const char *text);
 /* For operations and scripts. */
 int do_alloc(enum ts_kind kind, int context, int card, size_t size, size_t alignment);
-int do_alloc_past(int context, size_t size);
+int do_alloc_past(int context, size_t size, bool fresh);
 ze_result_t do_free(const void *p, int context, int policy);
 void do_query(const void *p, int context, bool range);
 void ask_free_memory(int card);

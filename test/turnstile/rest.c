@@ -59,6 +59,17 @@ static void compare_claims(const char *when) {
     }
 }
 
+/* With everything freed and trimmed the driver has nothing left that is nobody's. */
+static void find_left(const struct ts_block *b, void *when) {
+    if (b->past_us || !ts_context_is_live(b->context))
+        return;
+    for (int i = 0; i < owner_count; i++)
+        if (owners[i].p == b->base && !owners[i].gone)
+            return;
+    ts_violation("%s, the driver still has %p (%zu bytes), which nobody owns", (const char *)when, (void *)b->base,
+                 b->size);
+}
+
 /* With everything freed the whole limit is there again. */
 static void try_limit(const char *when) {
     uint64_t gone = 0;
@@ -91,6 +102,8 @@ void rest_compare(const char *when, bool everything_freed) {
         return;
     compare_books(when);
     compare_claims(when);
+    if (everything_freed && !(truth_setting->flags & CHECKED))
+        ts_each_block(find_left, (void *)(uintptr_t)when);
     if (everything_freed && truth_setting->flags & LIMITED && ts_context_is_live(0))
         try_limit(when);
 }

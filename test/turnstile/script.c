@@ -86,7 +86,7 @@ static long carry_out(char *text, char **word, int count) {
         return i == NO_OWNER;
     }
     if (strcmp(what, "past") == 0 && count >= 3) {
-        *name_of(word[1]) = do_alloc_past(context < 0 ? 0 : context, strtoul(word[2], NULL, 0));
+        *name_of(word[1]) = do_alloc_past(context < 0 ? 0 : context, strtoul(word[2], NULL, 0), false);
         return *name_of(word[1]) == NO_OWNER;
     }
     if (strcmp(what, "free") == 0 && count >= 2)

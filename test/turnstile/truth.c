@@ -13,7 +13,8 @@ struct flight { /* what each thread is in the middle of */
     uintptr_t gave; /* the driver gave this to the allocation */
     uint64_t began;
     int target; /* the owner when the free was called */
-    bool overlapped, refused, hit_unowned, doomed;
+    bool overlapped, refused, doomed;
+    bool robbed; /* a wrong free of its took a block of the program's */
 };
 struct answer {
     uint64_t asked, answered, step;
@@ -77,6 +78,13 @@ static void look_at_allocations(uintptr_t p, bool wrong_free) {
     }
 }
 
+/* Where we only observe, a wrong free goes down, and takes the block of whoever has the address by then. */
+static void rob(struct flight *f, struct owner *o) {
+    f->robbed = true;
+    o->free_called = f->began;
+    o->gone = truth_time();
+}
+
 static void driver_takes(uintptr_t p, const struct ts_block *b) {
     struct flight *f = flight();
     bool freeing = f && f->kind == FREEING && f->p == p;
@@ -93,7 +101,11 @@ static void driver_takes(uintptr_t p, const struct ts_block *b) {
     for (int i = 0; i < owner_count; i++) {
         struct owner *o = &owners[i];
 
-        if (o->p == p && o->returned && is_alive(o) && !o->frees && !o->orphaned && !o->doomed)
+        if (o->p != p || !o->returned || !is_alive(o) || o->frees || o->orphaned || o->doomed)
+            continue;
+        if (freeing && !truth_refuses() && (f->target == NO_OWNER || f->overlapped))
+            rob(f, o);
+        else
             ts_violation("%p (%zu bytes) was freed in the driver, but the program owns it and did not free it",
                          (void *)p, o->size);
     }
@@ -252,6 +264,23 @@ void truth_free_begins(const void *ptr) {
     }
 }
 
+/*
+ * A wrong free has succeeded. Between two atomic operations the block of an allocation that has not returned can be
+ * found already: then this free is as good as one a moment later. Returns whether there is such an allocation.
+ */
+static bool doom_allocations(uintptr_t p) {
+    bool any = false;
+
+    for (int t = 0; t < TS_THREADS && ts_atomics; t++) {
+        struct flight *other = &flights[t];
+
+        if (t == ts_self() || other->kind != ALLOCATING || (other->gave && other->gave != p))
+            continue;
+        other->doomed = any = truth_inexact = true;
+    }
+    return any;
+}
+
 void truth_free_ends(ze_result_t result) {
     struct flight f = *flight();
     int freed = NO_OWNER;
@@ -265,7 +294,7 @@ void truth_free_ends(ze_result_t result) {
         if (!(o->frees >> ts_self() & 1))
             continue;
         o->frees &= ~(1u << ts_self());
-        if (freed == NO_OWNER && o->returned)
+        if (o->returned && (freed == NO_OWNER || owners[freed].doomed))
             freed = i;
     }
     if (!f.p)
@@ -273,10 +302,10 @@ void truth_free_ends(ze_result_t result) {
     if (result == ZE_RESULT_SUCCESS) {
         if (freed != NO_OWNER)
             owners[freed].gone = truth_time();
-        else if (!truth_inexact)
+        else if (!truth_inexact && !f.robbed && !doom_allocations(f.p))
             ts_violation("a free of %p succeeded, but nobody owned it", (void *)f.p);
     } else if (f.target != NO_OWNER && is_alive(&owners[f.target]) && !owners[f.target].contested && !f.overlapped &&
-               !f.refused && !owners[f.target].orphaned && !owners[f.target].doomed) {
+               !f.refused && !owners[f.target].orphaned && !owners[f.target].doomed && !owners[f.target].past_us) {
         ts_violation("a free of %p was refused with 0x%x, but the program owned it", (void *)f.p, (unsigned)result);
     }
     for (int i = 0; i < owner_count; i++)

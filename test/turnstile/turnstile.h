@@ -145,8 +145,8 @@ bool ts_context_is_live(int context);
 int ts_context_number(ze_context_handle_t context);
 ze_device_handle_t ts_device(int card);
 ze_driver_handle_t ts_driver_handle(void);
-/* Memory that nobody above sees being allocated. */
-void *ts_allocate_past(int context, size_t size);
+/* Memory that nobody above sees being allocated; where nothing has been before, if `fresh`. NULL: there is no room. */
+void *ts_allocate_past(int context, size_t size, bool fresh);
 /* Writes what the kernel says. */
 void ts_kernel_tells(void);
 
