@@ -1,6 +1,8 @@
 # zeroute: one Makefile, no generator. `make help` lists the targets.
 # A new .c file in a known folder is picked up by itself.
 
+MAKEFLAGS += --no-builtin-rules
+
 CC      ?= cc
 CFLAGS  ?= -O3 -g
 PREFIX  ?= /usr/local
@@ -215,7 +217,7 @@ $(B)/test/driver/%: test/driver/prog_%.c
 tests: all $(B)/demo $(B)/libbed_stay.so $(B)/libxe_standin.so $(GAP) $(SWALLOWED) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) \
   $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so $(B)/test/process/libze_simodd.so
 
-include test/turnstile/turnstile.mk
+-include test/turnstile/turnstile.mk # not in what packages are built from
 
 # --- three tiers: a suite's first lines say which one it is in (test/run); T="NAMES" runs suites of any -------
 #: check      before a commit: unit and process suites, pages and screens; no network, under a minute

@@ -100,9 +100,7 @@ static void whole_put(char *p, bool keep) {
         zr_cache_put(b);
         return;
     }
-    must(zr_block_shift(b, zr_block_word(b), ZR_BLOCK_NONE));
-    driver_free(b);
-    zr_block_recycle(b);
+    zr_cache_give_back(b, driver_free);
 }
 
 static void play_whole(const uint8_t *data, size_t size) {
