@@ -4,6 +4,7 @@
  */
 #include "program.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -64,8 +65,25 @@ static void clear(const char *path) {
     nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* Those of the children of fork, too. */
+static void remove_records(void) {
+    char path[sizeof room + 300];
+    DIR *d = opendir(room);
+    const struct dirent *e;
+
+    while (d && (e = readdir(d)))
+        if (strncmp(e->d_name, "record", 6) == 0) {
+            snprintf(path, sizeof path, "%s/%s", room, e->d_name);
+            unlink(path);
+        }
+    if (d)
+        closedir(d);
+}
+
 static void clear_after(pid_t pid) {
     char path[96];
+
+    remove_records();
 
     snprintf(path, sizeof path, "%s/proc/%d", room, pid);
     clear(path);

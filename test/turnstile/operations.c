@@ -152,6 +152,8 @@ int do_alloc_past(int c, size_t size, bool fresh) {
     i = truth_alloc_ends(p ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, p, size, TS_DEVICE, 0, c);
     if (i != NO_OWNER)
         owners[i].past_us = true; /* no other operation touches it */
+    else
+        truth_failed--; /* nobody has seen it fail */
     return i;
 }
 
@@ -506,6 +508,7 @@ static void op_evict(struct actor *a) {
 /* Takes the IPC handle, and perhaps opens it in this process: also of a block that another thread frees meanwhile. */
 static void op_ipc(struct actor *a) {
     int i = some_owner(a, is_on_a_card), c;
+    ze_result_t opened = ZE_RESULT_ERROR_UNKNOWN;
     ze_ipc_mem_handle_t handle;
     void *p, *import = NULL;
 
@@ -517,7 +520,11 @@ static void op_ipc(struct actor *a) {
     owners[i].calls++;
     if (zeMemGetIpcHandle(contexts[c], p, &handle) == ZE_RESULT_SUCCESS) {
         owners[i].exported = !owners[i].free_called;
-        if (below(a, 2) && zeMemOpenIpcHandle(contexts[c], devices[1], handle, 0, &import) == ZE_RESULT_SUCCESS) {
+        if (below(a, 2)) {
+            opened = zeMemOpenIpcHandle(contexts[c], devices[1], handle, 0, &import);
+            truth_failed += opened == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY; /* more than the limit */
+        }
+        if (opened == ZE_RESULT_SUCCESS) {
             ts_point("holds an import", import);
             if (zeMemCloseIpcHandle(contexts[c], import) != ZE_RESULT_SUCCESS)
                 ts_violation("the import %p was not closed", import);
@@ -553,6 +560,8 @@ static void op_virtual(struct actor *a) {
                 ts_violation("physical memory was not unmapped");
             if (zePhysicalMemDestroy(contexts[c], physical))
                 ts_violation("physical memory was not destroyed");
+        } else {
+            truth_failed++;
         }
         if (zeVirtualMemFree(contexts[c], range, size))
             ts_violation("a reserved range was not freed");

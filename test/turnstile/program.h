@@ -47,7 +47,8 @@ struct owner { /* one allocation of the program, from its call on; never forgott
 extern struct owner owners[OWNERS];
 extern int owner_count;
 extern const struct setting *truth_setting;
-extern bool truth_inexact; /* what the books say is no longer known: a wrong free has reached the driver */
+extern unsigned truth_failed; /* allocations */
+extern bool truth_inexact;    /* what the books say is no longer known: a wrong free has reached the driver */
 
 void truth_begin(const struct setting *s);
 uint64_t truth_time(void);
@@ -123,6 +124,9 @@ extern uint64_t program_seed;
 
 /* --- rest.c: what must hold when nobody is in a call -------------------------------------------------------------- */
 void rest_compare(const char *when, bool everything_freed);
+
+/* --- record.c: the record of this process, read back -------------------------------------------------------------- */
+void record_compare(const char *when);
 
 /* --- run.c: one seed ---------------------------------------------------------------------------------------------- */
 enum { MOST_THREADS = 4, MOST_OPERATIONS = 64, LEFT_OUT = 256 };

@@ -102,6 +102,8 @@ void rest_compare(const char *when, bool everything_freed) {
         return;
     compare_books(when);
     compare_claims(when);
+    if (truth_setting->flags & RECORDED)
+        record_compare(when);
     if (everything_freed && !(truth_setting->flags & CHECKED))
         ts_each_block(find_left, (void *)(uintptr_t)when);
     if (everything_freed && truth_setting->flags & LIMITED && ts_context_is_live(0))

@@ -274,7 +274,7 @@ static void thread_ends(void *unused) {
     if (!is_scheduled())
         return;
     t = &crowd->thread[self];
-    note_step("the thread has ended", NULL);
+    take_step("the thread has ended", NULL);
     t->state = ENDED;
     for (int i = 0; i < crowd->count; i++)
         if (crowd->thread[i].state == JOINING && crowd->thread[i].joins == self)
@@ -371,7 +371,7 @@ void ts_join(int thread) {
     while (crowd->thread[thread].state != ENDED) {
         t->joins = thread;
         t->state = JOINING;
-        note_step("waits for a thread", NULL);
+        take_step("waits for a thread", NULL);
         switch_from(t);
     }
 }

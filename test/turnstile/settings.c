@@ -13,7 +13,7 @@ const struct setting settings[] = {
     {"owner", "residency:owner", REFUSES | HAS_CACHE, 0},
     {"limit", "limit:5MiB", REFUSES | HAS_CACHE | LIMITED, 5 * MIB},
     {"auto", "limit:auto,free_memory:checked", REFUSES | HAS_CACHE | AUTO | FDINFO, 0},
-    {"record", "record:%R,stacks:off", REFUSES | HAS_CACHE | RECORDED, 0},
+    {"record", "record:%R.%p,stacks:off", REFUSES | HAS_CACHE | RECORDED, 0},
     {"check", "cache:off,check:all,check_wait:1ms", REFUSES | CHECKED, 0},
     {"safe", "route:native,cache:off,limit:auto,free_memory:checked", AUTO | FDINFO, 0},
     {"several", "limit:auto", REFUSES | HAS_CACHE | AUTO | FDINFO | SEVERAL, 0},

@@ -28,6 +28,7 @@ struct owner owners[OWNERS];
 int owner_count;
 const struct setting *truth_setting;
 bool truth_inexact;
+unsigned truth_failed;
 static struct flight flights[TS_THREADS];
 static struct answer answers[OWNERS];
 static int answer_count;
@@ -145,6 +146,7 @@ void truth_begin(const struct setting *s) {
     truth_setting = s;
     truth_inexact = may_pass = false;
     owner_count = answer_count = 0;
+    truth_failed = 0;
     now = 0;
     memset(flights, 0, sizeof flights);
     ts_truth = (struct ts_truth){
@@ -205,6 +207,7 @@ int truth_alloc_ends(ze_result_t result, const void *p, size_t size, enum ts_kin
 
     flight()->kind = NOTHING;
     if (result != ZE_RESULT_SUCCESS) {
+        truth_failed++;
         remember_failed(&f);
         return NO_OWNER;
     }
