@@ -22,12 +22,23 @@ static bool begins_with_one(const char *name, const char *const *stems, size_t c
 
 static enum zr_who who_by_name(const char *soname) {
     static const char *const loaders[] = {"libze_loader"};
-    static const char *const runtimes[] = {"libur_", "libpi_", "libumf", "libsycl.so",
-                                           "libsycl-preview.so"};
 
     if (BEGINS_WITH_ONE(soname, loaders))
         return ZR_WHO_LOADER;
-    return BEGINS_WITH_ONE(soname, runtimes) ? ZR_WHO_RUNTIME : ZR_WHO_NOT_KNOWN;
+    return zr_who_is_runtime_name(soname) ? ZR_WHO_RUNTIME : ZR_WHO_NOT_KNOWN;
+}
+
+bool zr_who_is_runtime_name(const char *file) {
+    static const char *const runtimes[] = {"libur_", "libpi_", "libumf", "libsycl.so",
+                                           "libsycl-preview.so"};
+
+    return BEGINS_WITH_ONE(file, runtimes);
+}
+
+bool zr_who_is_opencl_name(const char *file) {
+    static const char *const drivers[] = {"libigdrcl"};
+
+    return BEGINS_WITH_ONE(file, drivers);
 }
 
 /* --- by what it exports ------------------------------------------------------------------------------------------- */

@@ -73,6 +73,8 @@ HOOK("dlopen", "    testq %rdi, %rdi\n"
                "    testl $8, %esi\n" /* RTLD_DEEPBIND */
                "    jne 1f\n"
                "    cmpb $'l', (%rdi)\n" /* libze_loader.so */
+               "    je 1f\n"
+               "    cmpb $'/', (%rdi)\n" /* /.../libigdrcl.so */
                "    jne 2f\n"
                "1:\n" SAVE "    movq 24(%rsp), %rdx\n"
                "    call zr_dlopen_as\n" RESTORE "    testq %rax, %rax\n"
@@ -85,8 +87,11 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) const char *zr_dlopen_as(const char *
                                                                     const void *caller) {
     const char *instead = NULL;
 
-    if (strncmp(file, "libze_", 6) == 0 && !(mode & RTLD_NOLOAD))
-        instead = zr_unversioned(file, caller);
+    if (!(mode & RTLD_NOLOAD)) {
+        zr_opencl_open(file, mode, caller);
+        if (strncmp(file, "libze_", 6) == 0)
+            instead = zr_unversioned(file, caller);
+    }
     if (mode & RTLD_DEEPBIND)
         zr_deep_open(instead ? instead : file, mode);
     return instead;

@@ -71,7 +71,13 @@ void *zr_dlsym(void *handle, const char *name);
 /* The name to open instead of this one, or NULL. */
 const char *zr_unversioned(const char *file, const void *caller);
 
-/* --- handles.c: the tables behind handles ----------------------------------------------------- */
+/* --- opencl.c: programs that use OpenCL ------------------------------------------------------- */
+/* Called before this file is opened: says so if it is OpenCL's driver, which it then keeps open. */
+void zr_opencl_open(const char *file, int mode, const void *caller);
+/* Whether the process uses OpenCL, which is then said, if it was not said before. */
+bool zr_opencl_at_end(bool level_zero_used);
+
+/* --- handles.c: the tables behind handles ------------------------------------------------------------------------- */
 #define ZR_ENTRY(...)
 #define ZR_MAKES(name, table, index, minor, parameters, arguments, look_at)                        \
     ze_result_t zr_made_##name ZR_ARRIVES(parameters);

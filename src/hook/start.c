@@ -48,41 +48,9 @@ __attribute__((constructor(101))) static void begin(void) {
     zr_lifecycle_modules(modules, sizeof modules / sizeof *modules);
 }
 
-/*
- * Intel's driver for OpenCL reaches the card past Level Zero's loader: it opens the driver itself.
- */
-static bool is_opencl_driver(const char *file) {
-    return strncmp(file, "libigdrcl", 9) == 0;
-}
-
-static bool is_opencl(const char *file) {
-    return strncmp(file, "libOpenCL.so", 12) == 0;
-}
-
-static bool uses_opencl(bool driver_is_here) {
-    if (zr_elf_named(is_opencl_driver) == ZR_LIST_FOUND)
-        return true;
-    return driver_is_here &&
-           zr_elf_named(is_opencl) == ZR_LIST_FOUND; /* OpenCL within the Level Zero driver */
-}
-
-static void report_opencl(void) {
-    static const char text[] =
-        "this program uses OpenCL: zeroute does not see its memory, and limits do not hold for "
-        "it";
-
-    if (zr_stats_open())
-        zr_text(ZR_T_HOOKS, text);
-    zr_warn("%s", text);
-}
-
 static void report_missed_calls(void) {
     bool here = zr_elf_named(zr_is_driver_name) == ZR_LIST_FOUND;
 
-    if (uses_opencl(here)) {
-        report_opencl();
-        return;
-    }
     if (here || zr_elf_elsewhere(zr_is_driver_name) == ZR_LIST_FOUND)
         zr_missed("calls through the Level Zero loader, which was opened %s",
                   here ? "deep-bound (RTLD_DEEPBIND)" ZR_DEEP
@@ -96,7 +64,11 @@ static void report_missed_calls(void) {
  * end.
  */
 __attribute__((destructor)) static void end(void) {
-    if (__atomic_load_n(&zr_touched, __ATOMIC_RELAXED)) {
+    bool touched = __atomic_load_n(&zr_touched, __ATOMIC_RELAXED);
+
+    if (!zr_exiting() && zr_opencl_at_end(touched))
+        touched = true;
+    if (touched) {
         zr_fork_check(); /* in a child of raw clone, threads of the parent may have held locks */
         zr_process_end();
     } else {

@@ -70,6 +70,8 @@ static bool is_needed(const void *caller) {
 
 const char *zr_unversioned(const char *file, const void *caller) {
     int saved = errno;
+    static bool named; /* atomic */
+    const char *who;
     bool needed;
 
     if (strcmp(file, unversioned) != 0 || zr_exiting())
@@ -78,11 +80,14 @@ const char *zr_unversioned(const char *file, const void *caller) {
     dlerror(); /* clears the error of a failed lookup of ours */
     if (needed) {
         zr_fork_check();
+        who = zr_library_find_now(caller)->name;
+        if (zr_stats_open() && !__atomic_exchange_n(&named, true, __ATOMIC_RELAXED))
+            zr_text(ZR_T_GUARD_LOADER, who);
         zr_count(ZR_F_GUARD_LOADERS, 1);
         zr_warn("%s opens %s, which is not installed: zeroute opens %s instead; install the "
                 "loader's development "
                 "package (libze-dev)",
-                zr_library_find_now(caller)->name, unversioned, versioned);
+                who, unversioned, versioned);
     }
     errno = saved;
     return needed ? versioned : NULL;

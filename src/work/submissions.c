@@ -185,7 +185,7 @@ uint64_t zr_work_proven(void) {
 
 /* Drivers that give the same cards work past Level Zero's functions: OpenCL, and video. */
 static bool is_other_driver(const char *file) {
-    return strncmp(file, "libigdrcl", 9) == 0 || strncmp(file, "iHD_drv_video", 13) == 0 ||
+    return zr_who_is_opencl_name(file) || strncmp(file, "iHD_drv_video", 13) == 0 ||
            strncmp(file, "libmfx-gen", 10) == 0;
 }
 

@@ -101,6 +101,96 @@ START_TEST(memory_that_another_card_may_not_see_is_an_error_with_its_remedy) {
 }
 END_TEST
 
+START_TEST(opencl_is_named_and_is_no_bypass) {
+    snprintf(c.counted.hooks, sizeof c.counted.hooks, "this program uses OpenCL: zeroute does not");
+    c.counted.allocated = 0;
+    environment("UR_ADAPTERS_DEEP_BIND=1");
+    zr_diagnose(&c, &d);
+    ck_assert_ptr_null(found("preload-bypassed"));
+    ck_assert_ptr_nonnull(found("opencl"));
+    ck_assert_int_eq(found("opencl")->severity, ZR_WARNING);
+    ck_assert_msg(strstr(found("opencl")->seen, "12.0 GiB"), "%s", found("opencl")->seen);
+    zr_findings_free(&d.findings);
+
+    c.counted.hooks[0] = '\0'; /* it was started without zeroute */
+    c.stack.parts[ZR_PART_OPENCL_DRIVER].there = true;
+    c.stack.parts[ZR_PART_PRELOAD].there = false;
+    zr_diagnose(&c, &d);
+    ck_assert_int_eq(found("opencl")->severity, ZR_NOTE);
+}
+END_TEST
+
+/* Its runtime has loaded OpenCL's driver to list the devices. */
+START_TEST(a_sycl_program_uses_opencl_only_if_the_cards_hold_more_than_was_counted) {
+    c.stack.parts[ZR_PART_OPENCL_DRIVER].there = c.stack.parts[ZR_PART_SYCL].there = true;
+    zr_diagnose(&c, &d);
+    ck_assert_ptr_null(found("opencl"));
+    zr_findings_free(&d.findings);
+    c.counted.allocated = GIB(4);
+    zr_diagnose(&c, &d);
+    ck_assert_ptr_nonnull(found("opencl"));
+}
+END_TEST
+
+START_TEST(a_loader_that_zeroute_opened_by_its_other_name_is_a_finding) {
+    const struct zr_finding *f;
+
+    c.counted.guard_loaders = 2;
+    snprintf(c.counted.guard_loader, sizeof c.counted.guard_loader, "libccl.so.1");
+    zr_diagnose(&c, &d);
+    f = found("unversioned-loader");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_str_eq(f->what, "libccl.so.1 opens libze_loader.so, which is not installed");
+    ck_assert_int_eq(f->severity, ZR_NOTE);
+    ck_assert_ptr_nonnull(strstr(f->todo, "libze-dev"));
+}
+END_TEST
+
+START_TEST(the_guard_answers_only_where_it_has) {
+    snprintf(c.stack.parts[ZR_PART_LOADER].version, sizeof c.stack.parts[0].version, "1.20.6");
+    c.stack.loader = zr_version_of("1.20.6");
+    c.stack.runtime = zr_version_of("2026.2.0");
+    zr_diagnose(&c, &d);
+    ck_assert_ptr_nonnull(strstr(found("loader-gap")->seen, "was not needed so far"));
+    zr_findings_free(&d.findings);
+    snprintf(c.counted.guard, sizeof c.counted.guard, "zeFoo");
+    zr_diagnose(&c, &d);
+    ck_assert_ptr_nonnull(strstr(found("loader-gap")->seen, "guard has answered for: zeFoo"));
+}
+END_TEST
+
+static const struct known {
+    const char *id, *environment, *version;
+    enum { OF_KERNEL, OF_DRIVER, OF_RUNTIME } of;
+    bool alchemist, holds;
+} known[] = {
+    {"peer-binds", "A=1", "7.0", OF_KERNEL, false, true},
+    {"peer-binds", "A=1", "7.1", OF_KERNEL, false, false},
+    {"a770-results", "A=1", "26.27.39122", OF_DRIVER, true, true},
+    {"a770-results", "A=1", "26.31.1", OF_DRIVER, true, false},
+    {"a770-results", "A=1", "26.27.39122", OF_DRIVER, false, false},
+    {"expandable-hangs", "PYTORCH_ALLOC_CONF=expandable_segments:True", "2026.1.0", OF_RUNTIME, false, true},
+    {"expandable-hangs", "PYTORCH_ALLOC_CONF=expandable_segments:True", "2025.3.1", OF_RUNTIME, false, false},
+    {"expandable-hangs", "PYTORCH_ALLOC_CONF=expandable_segments:False", "2026.1.0", OF_RUNTIME, false, false},
+    {"remap-ahead", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "26.27.1", OF_DRIVER, false, true},
+    {"remap-ahead", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "26.09.1", OF_DRIVER, false, false},
+};
+
+START_TEST(a_fact_is_a_finding_where_it_concerns_the_program) {
+    const struct known *k = &known[_i];
+    struct zr_version *of[] = {&c.kernel, &c.stack.driver, &c.stack.runtime};
+
+    *of[k->of] = zr_version_of(k->version);
+    environment(k->environment);
+    c.pid = strcmp(k->id, "peer-binds") ? 42 : 0;
+    if (k->alchemist)
+        c.cards[0].family = ZR_FAMILY_ALCHEMIST;
+    zr_diagnose(&c, &d);
+    ck_assert_msg((found(k->id) != NULL) == k->holds, "%s, %s", k->id, k->version);
+    ck_assert(!k->holds || found(k->id)->source);
+}
+END_TEST
+
 START_TEST(skipped_residency_is_a_broken_link) {
     c.counted.peer_requested_calls = c.counted.peer_skipped_calls = 7;
     zr_diagnose(&c, &d);
@@ -187,6 +277,11 @@ int main(void) {
     tcase_add_test(t, memory_that_we_did_not_count_is_an_error_that_names_the_likely_cause);
     tcase_add_test(t, what_the_preload_itself_says_of_its_hooks_is_an_error_whatever_was_counted);
     tcase_add_test(t, memory_that_another_card_may_not_see_is_an_error_with_its_remedy);
+    tcase_add_test(t, opencl_is_named_and_is_no_bypass);
+    tcase_add_test(t, a_sycl_program_uses_opencl_only_if_the_cards_hold_more_than_was_counted);
+    tcase_add_test(t, a_loader_that_zeroute_opened_by_its_other_name_is_a_finding);
+    tcase_add_test(t, the_guard_answers_only_where_it_has);
+    tcase_add_loop_test(t, a_fact_is_a_finding_where_it_concerns_the_program, 0, sizeof known / sizeof *known);
     tcase_add_test(t, skipped_residency_is_a_broken_link);
     tcase_add_test(t, host_memory_that_was_asked_for_is_no_mirror);
     tcase_add_test(t, backing_eager_of_the_preload_is_a_broken_link);

@@ -5,6 +5,7 @@
 #   fetch.sh loader NAME        one libze_loader.so.1; NAME is a row of tools/bed/versions
 #   fetch.sh loaders            the names of that table with the suites they come from
 #   fetch.sh headers            the newest Level Zero headers (unstable)
+#   fetch.sh opencl             OpenCL: its loader, Intel's driver for it, and headers (unstable)
 #   fetch.sh newest SUITE PACKAGE   the version that the archive has now; nothing is unpacked
 #   fetch.sh libc SUITE         the C library of a suite, for tests on an old glibc
 #   fetch.sh python 3.N         an interpreter with its headers (unstable); DIR/python starts it
@@ -107,6 +108,10 @@ unpack() {
         libze-dev)
             mkdir -p "$dir/include"
             cp -a "$raw/usr/include/level_zero" "$dir/include/"
+            ;;
+        opencl-c-headers)
+            mkdir -p "$dir/include"
+            cp -a "$raw/usr/include/CL" "$dir/include/"
             ;;
         libc6 | libc-gconv-modules-extra | libstdc++6 | libgcc-s1 | zlib1g)
             merge "$raw" "$dir/libc"
@@ -213,6 +218,12 @@ loader() {
     echo "$beds/loader/$1/lib/libze_loader.so.1"
 }
 
+# Of the driver's version: both come from one source package.
+opencl() {
+    bring "$beds/opencl" unstable alone intel-opencl-icd ocl-icd-libopencl1 opencl-c-headers
+    echo "$beds/opencl"
+}
+
 libc() {
     bring "$beds/libc/$1" "$1" alone libc6 libgcc-s1
     echo "$beds/libc/$1/libc"
@@ -250,6 +261,7 @@ headers)
     bring "$beds/headers" unstable alone libze-dev
     echo "$beds/headers/include"
     ;;
+opencl) opencl ;;
 libc) libc "${2:?libc SUITE}" ;;
 python) python "${2:?python 3.N}" ;;
 *)

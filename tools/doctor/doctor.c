@@ -67,6 +67,7 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
         size_t offset, size;
     } texts[] = {{"settings", offsetof(struct zr_counted, settings), sizeof to->settings},
                  {"hooks", offsetof(struct zr_counted, hooks), sizeof to->hooks},
+                 {"guard.loader", offsetof(struct zr_counted, guard_loader), sizeof to->guard_loader},
                  {"backing.in_force", offsetof(struct zr_counted, backing), sizeof to->backing}};
 
     to->found = true;
@@ -82,6 +83,7 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
     to->peer_skipped_calls = zeroute_value(s, "residency.peer.skipped_calls", 0);
     to->ipc_exports = zeroute_value(s, "ipc.exports", 0);
     to->remapped = zeroute_value(s, "virtual.remapped_under_peer", 0);
+    to->guard_loaders = zeroute_value(s, "guard.loaders", 0);
     to->too_large_calls = zeroute_value(s, "failures.code.0x78000009", 0);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const struct zeroute_field *f = zeroute_find(s, texts[i].field);

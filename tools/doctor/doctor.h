@@ -230,8 +230,10 @@ struct zr_counted {
     uint64_t replaced;  /* answers about free memory */
     char settings[512];
     char hooks[256];
-    char guard[512];   /* functions that the loader lacks and that were called, answered by the guard */
-    char backing[256]; /* what came of backing:eager: "eager: ..." if it is in force */
+    uint64_t guard_loaders; /* times that libze_loader.so was missing and libze_loader.so.1 opened */
+    char guard_loader[128]; /* for which library at first */
+    char guard[512];        /* functions that the loader lacks and that were called, answered by the guard */
+    char backing[256];      /* what came of backing:eager: "eager: ..." if it is in force */
 };
 
 /* Everything that was read, of one process or (pid 0) of the machine. */
@@ -313,6 +315,11 @@ void zr_troubles_find(const struct zr_case *c, struct zr_findings *to);
 
 /* Cards that the process has open; those of the machine for pid 0. */
 unsigned zr_case_cards(const struct zr_case *c);
+/* Whether memory of it is OpenCL's, which the preload does not see. */
+bool zr_case_uses_opencl(const struct zr_case *c);
+/* interfaces.c and known.c */
+void zr_interfaces_find(const struct zr_case *c, struct zr_findings *to);
+void zr_known_find(const struct zr_case *c, struct zr_findings *to);
 /* A switch of the driver or the runtime in the process's environment: set and not zero. */
 bool zr_case_env_on(const struct zr_case *c, const char *name);
 

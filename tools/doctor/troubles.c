@@ -18,8 +18,7 @@ static const char *likely_bypass(const struct zr_case *c, const char **todo) {
     }
     if (!c->stack.parts[ZR_PART_LOADER].there) {
         *todo = "nothing: zeroute sees Level Zero only, and limits hold for that alone";
-        return "no Level Zero loader is loaded: the memory belongs to another interface, as OpenCL "
-               "or Vulkan";
+        return "no Level Zero loader is loaded: the memory belongs to another interface, as Vulkan";
     }
     return "the memory was allocated before zeroute saw the loader, or by another interface";
 }
@@ -51,6 +50,8 @@ static void check_preload(const struct zr_case *c, struct zr_findings *to) {
         zr_finding_says(&f->todo, "remove stats:off, open the loader by dlopen, or run zeroute as the same user");
         return;
     }
+    if (zr_case_uses_opencl(c))
+        return; /* a finding of its own */
     if (*counted->hooks) {
         const char *remedy = strrchr(counted->hooks, ';');
 
@@ -78,8 +79,11 @@ static void loader_finding(const struct zr_case *c, struct zr_findings *to, enum
                                           "the Level Zero loader %s is too old for runtime %s",
                                           c->stack.parts[ZR_PART_LOADER].version, c->stack.parts[ZR_PART_SYCL].version);
 
-    zr_finding_says(&f->seen, "%s%s%s%s", zr_facts[fact].what, guarded ? "; zeroute's guard answers for it" : "",
-                    c->counted.guard[0] ? ", so far for: " : "", c->counted.guard);
+    zr_finding_says(&f->seen, "%s%s%s", zr_facts[fact].what,
+                    c->counted.guard[0] ? "; zeroute's guard has answered for: "
+                    : guarded           ? "; zeroute's guard stands in for it, and was not needed so far"
+                                        : "",
+                    c->counted.guard);
     zr_finding_says(&f->todo, "install loader %s or later%s", zr_loader_for(c->stack.runtime),
                     zr_version_from(c->stack.loader, "1.16") ? ", or run under zeroute (guard:on)" : "");
     f->source = zr_facts[fact].source;
@@ -267,12 +271,14 @@ static void add_variable(void *to, const struct zr_env_report *what) {
 void zr_troubles_find(const struct zr_case *c, struct zr_findings *to) {
     zr_machine_find(c, to);
     check_preload(c, to);
+    zr_interfaces_find(c, to);
     check_loader(c, to);
     check_umf(c, to);
     check_skiplists(c, to);
     check_cards(c, to);
     check_spill(c, to);
     check_remapped(c, to);
+    zr_known_find(c, to);
     check_ipc(c, to);
     zr_accounts_find(c, to);
     zr_env_check(&c->stack, add_variable, to);

@@ -132,10 +132,23 @@ static void show_unreadable(FILE *out, const struct zr_view *m) {
                 m->unread_count - UNREADABLE_SHOWN);
 }
 
+/* Processes with memory that zeroute does not see: the first ones. */
+static void show_missed(FILE *out, const struct zr_view *m) {
+    char text[ZR_MISSED_TEXT];
+    unsigned shown = 0;
+
+    for (size_t i = 0; i < m->process_count && shown < ZR_MISSED_SHOWN; i++)
+        if (zr_missed_text(text, sizeof text, m->process[i])) {
+            zr_text_wrap(out, 2, ZR_COLUMNS, zr_shown(text));
+            shown++;
+        }
+}
+
 /* The running ones; the finished ones, FINISHED_SHOWN at most, if they are wanted. */
 static void show_tables(FILE *out, const struct zr_view *m, const struct options *o, bool colour) {
     size_t live = zr_overview(out, m, false, SIZE_MAX, colour);
 
+    show_missed(out, m);
     if (!live && !m->finished && !m->unread_count) {
         fputs("no process has used a device under zeroute in the last ten minutes\n", out);
     } else if (o->finished && m->finished) {
@@ -159,6 +172,15 @@ static bool has_user(int pid, unsigned uid) {
     return zr_outside_user(pid, &its) && its == uid;
 }
 
+/* Whether Intel's driver for OpenCL is loaded in it. */
+static bool has_opencl(int pid) {
+    char *maps = zr_outside_text(pid, ZR_FILE_MAPS, ZR_OUTSIDE_MOST, NULL);
+    bool found = maps && strstr(maps, "/libigdrcl");
+
+    free(maps);
+    return found;
+}
+
 /* Why there is nothing to show of this process. */
 static int complain_of(const struct zr_view *m, int pid) {
     for (size_t i = 0; i < m->unread_count; i++) {
@@ -170,8 +192,15 @@ static int complain_of(const struct zr_view *m, int pid) {
         zr_complain("stat", "process %d (user %u): %s", pid, u->uid, u->why);
         return ZR_EXIT_ERROR;
     }
-    zr_complain("stat",
-                "no statistics of process %d: expected one that was started under zeroute and has used a device", pid);
+    if (has_opencl(pid))
+        zr_complain("stat",
+                    "no statistics of process %d: it uses OpenCL, whose memory zeroute does not see; "
+                    "'zeroute doctor %d' shows what the kernel counts for it",
+                    pid, pid);
+    else
+        zr_complain("stat",
+                    "no statistics of process %d: expected one that was started under zeroute and has used a device",
+                    pid);
     return ZR_EXIT_ERROR;
 }
 

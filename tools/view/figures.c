@@ -1,6 +1,7 @@
 /* Figures that several commands take from a segment or from the kernel. */
 #include "view/view.h"
 
+#include <stdio.h>
 #include <string.h>
 
 uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix) {
@@ -14,4 +15,16 @@ uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix) {
 
 uint64_t zr_host_side(const struct zeroute_snapshot *s) {
     return zeroute_value(s, "reserved_bytes.host.current", 0) + zeroute_value(s, "allocated_bytes.shared.current", 0);
+}
+
+bool zr_missed_text(char *out, size_t size, const struct zr_process_view *v) {
+    int pid = v->process.pid ? v->process.pid : v->process.pid_inside;
+    char held[ZR_TEXT_SIZE], tail[96] = "";
+
+    if (!*v->hooks)
+        return false;
+    if (v->process.state != ZEROUTE_FINISHED && v->vram != ZR_ABSENT)
+        snprintf(tail, sizeof tail, "; its cards hold %s for it", zr_text_bytes(held, v->vram));
+    snprintf(out, size, "%d: %s%s", pid, v->hooks, tail);
+    return true;
 }

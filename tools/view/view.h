@@ -305,6 +305,9 @@ void zr_watched_end(struct zr_watched *w);
 uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix);
 /* Host memory that was asked for and that is in GPUActive: host USM, cached or not, and the host side of shared USM. */
 uint64_t zr_host_side(const struct zeroute_snapshot *s);
+/* What zeroute does not see of a process, and what the kernel counts for it; false if it sees all. */
+enum { ZR_MISSED_TEXT = 320, ZR_MISSED_SHOWN = 3 };
+bool zr_missed_text(char *out, size_t size, const struct zr_process_view *v);
 
 /* --- exposition.c: the Prometheus text format ------------------------------------------------- */
 void zr_exposition(FILE *out, const struct zr_view *m);

@@ -169,6 +169,18 @@ static void draw_host(struct zr_lines *l, const struct zr_view *m, const struct 
         zr_lines_mark(l, from, v->width, ZR_STYLE_WARNING);
 }
 
+/* Processes with memory that zeroute does not see: the first ones. */
+static void draw_missed(struct zr_lines *l, const struct zr_view *m) {
+    char text[ZR_MISSED_TEXT];
+    unsigned shown = 0;
+
+    for (size_t i = 0; i < m->process_count && shown < ZR_MISSED_SHOWN; i++)
+        if (zr_missed_text(text, sizeof text, m->process[i])) {
+            zr_lines_add(l, ZR_STYLE_ALERT, "%s", zr_shown(text));
+            shown++;
+        }
+}
+
 void zr_draw_machine(struct zr_lines *l, const struct zr_view *m, const struct zr_top_view *v) {
     struct grid g = grid_of(m, v);
 
@@ -181,5 +193,6 @@ void zr_draw_machine(struct zr_lines *l, const struct zr_view *m, const struct z
     if (m->unreadable)
         zr_lines_add(l, ZR_STYLE_ALERT, "%u process%s cannot be read: %s", m->unreadable,
                      m->unreadable == 1 ? "" : "es", zr_shown(m->unreadable_why));
+    draw_missed(l, m);
     zr_lines_add(l, ZR_STYLE_PLAIN, "%s", "");
 }

@@ -298,7 +298,9 @@ function draw() {
   if (!m) return;
   const status = document.getElementById("summary");
   status.textContent = amount(m.processes.length, "process", "processes") + ", " + amount(m.jobs.length, "job", "jobs") + ", " +
-    new Date(1000 * m.time).toLocaleTimeString() + (m.unreadable ? ", " + m.unreadable + " not readable" : "");
+    new Date(1000 * m.time).toLocaleTimeString() + (m.unreadable ? ", " + m.unreadable + " not readable" : "") +
+    m.processes.filter(p => p.hooks).slice(0, 3).map(p => `; ${p.pid}: ${p.hooks}` +
+      (p.vram_bytes ? `; its cards hold ${bytes(p.vram_bytes)} for it` : "")).join("");
   status.className = "";
   drawCharts(m);
   drawJob(m);
@@ -354,7 +356,7 @@ function drawDetail(p, every) {
   document.getElementById("detail-title").textContent = p.pid + "  " + p.command;
   document.getElementById("detail-line").textContent = [p.job && "job " + p.job, p.rank && "rank " + p.rank,
     p.namespace && p.namespace + "/" + p.pod, p.container && "container " + p.container,
-    "in use " + bytes(p.allocated_bytes), "peak " + bytes(p.peak_bytes),
+    "in use " + bytes(p.allocated_bytes), "peak " + bytes(p.peak_bytes), p.hooks,
     "the last " + span(p.history, every)].filter(Boolean).join(", ");
   document.getElementById("detail-chart").replaceChildren(chart(state.machine,
     [{ name: "in use", colour: "var(--c0)", values: p.history }], [{ name: "peak", kind: "limit", value: p.peak_bytes }],
