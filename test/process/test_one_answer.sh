@@ -101,7 +101,7 @@ same(sorted(s), ["ray:01000000", "slurm:81.0", "split"])
 same(s["slurm:81.0"][1], 46 << 20)
 same(s["slurm:81.0"][0], sorted(a["pid"] for a in doc["ctl"]["answers"]))
 same(s["ray:01000000"][0], sorted(a["pid"] for a in doc["ray"]["answers"]))
-assert re.search(r"46.0 MiB.*4 processes of job slurm:81.0", text["stat"]), text["stat"]'; }
+assert re.search(r" x4 .*46.0 MiB.* job slurm:81.0", text["stat"]), text["stat"]'; }
 mirror() { ask '
 same(GIB, live("stat")[idle]["mirror_bytes"], live("top")[idle]["mirror_bytes"], doc["stat"]["host"]["mirror_bytes"],
      doc["top"]["host"]["mirror_bytes"], doc["doctor"]["mirror"]["bytes"], doc["run"]["watched"]["mirror_peak_bytes"])

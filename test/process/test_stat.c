@@ -307,9 +307,34 @@ START_TEST(the_ranks_of_a_job_are_added_up) {
                         "assert len(j) == 1 and len(j[0]['pids']) == 3, j\n"
                         "assert j[0]['fields']['allocated_bytes.all.current'] == 6 << 20\n"
                         "E\n"
-                        "$Z stat --finished | grep -q '^ *sum .* 6.00 MiB .* 3 processes of job torchrun:j%d.1$'",
+                        "$Z stat --finished | grep -q '^ *sum .* x3 .* 6.00 MiB .* job torchrun:j%d.1$'",
                         shell, shell),
                      0);
+}
+END_TEST
+
+/* As top does: the one that holds most first, or as told. */
+START_TEST(lines_are_sorted_as_in_top) {
+    static const char *const keep_more[] = {"run_work", "keep", "5", "wait", NULL};
+    struct worker less = begin(keep_and_wait), more = begin(keep_more);
+    const char *lines = "awk '$1 == %d || $1 == %d { print $1 }' | tr '\\n' ' '";
+    char only[128], expected[64];
+
+    snprintf(only, sizeof only, lines, less.pid, more.pid);
+    snprintf(expected, sizeof expected, "%d %d ", more.pid, less.pid);
+    ck_assert_int_eq(sh("$Z stat | %s", only), 0);
+    ck_assert_str_eq(out, expected);
+    ck_assert_int_eq(sh("$Z stat --sort PEAK | %s", only), 0);
+    ck_assert_str_eq(out, expected);
+    snprintf(expected, sizeof expected, "%d %d ", less.pid, more.pid);
+    ck_assert_int_eq(sh("$Z stat --sort pid | %s", only), 0);
+    if (less.pid < more.pid)
+        ck_assert_str_eq(out, expected);
+    ck_assert_int_eq(sh("$Z stat --sort peka 2>&1"), 2);
+    ck_assert_ptr_nonnull(strstr(out, "did you mean 'peak'?"));
+    go_on(&less);
+    go_on(&more);
+    ck_assert_int_eq(finish(&less) + finish(&more), 0);
 }
 END_TEST
 
@@ -318,7 +343,7 @@ START_TEST(ranks_without_a_job_name_are_known_by_their_session) {
                         "ZE_ENABLE_ALT_DRIVERS='$B'/libze_simgpu.so '$W' keep 2 & done; wait; echo $$'"),
                      0);
     int session = atoi(out);
-    ck_assert_int_eq(sh("$Z stat --finished | grep -q ' 2 processes of job mpi:session %d$'", session), 0);
+    ck_assert_int_eq(sh("$Z stat --finished | grep -q ' x2 .* job mpi:session %d$'", session), 0);
 }
 END_TEST
 
@@ -401,12 +426,12 @@ START_TEST(a_rank_that_has_ended_holds_nothing_of_what_its_job_holds) {
     finish(&second);
     ck_assert_int_eq(sh("$Z stat | grep 'job %s' | tr -s ' '", run), 0);
     /* The mirror between the two is known where the kernel tells GPUActive. */
-    snprintf(line, sizeof line, " 0 2 processes of job %s (1 finished)\n", run);
-    ck_assert_msg(strstr(out, "sum 3.00 MiB 6.00 MiB 3.00 MiB ") && strstr(out, line), "%s", out);
+    snprintf(line, sizeof line, " job %s (1 finished)\n", run);
+    ck_assert_msg(strstr(out, "sum x2 0 3.00 MiB 6.00 MiB 3.00 MiB ") && strstr(out, line), "%s", out);
     go_on(&first);
     finish(&first);
     ck_assert_int_eq(sh("$Z stat | grep 'job %s'", run), 1);
-    ck_assert_int_eq(sh("$Z stat --finished | grep ' 6.00 MiB .* 2 processes of job %s$'", run), 0);
+    ck_assert_int_eq(sh("$Z stat --finished | grep ' x2 .* 6.00 MiB .* job %s$'", run), 0);
     ck_assert_int_eq(sh("rm -f /dev/shm/zeroute-*/%d.* /dev/shm/zeroute-*/%d.*", first.pid, second.pid), 0);
 }
 END_TEST
@@ -491,6 +516,7 @@ int main(void) {
     tcase_add_test(t, a_process_in_a_container_is_found_and_known_to_live);
     tcase_add_test(t, the_ranks_of_a_job_are_added_up);
     tcase_add_test(t, ranks_without_a_job_name_are_known_by_their_session);
+    tcase_add_test(t, lines_are_sorted_as_in_top);
     tcase_add_test(t, a_library_in_the_place_of_another_is_soon_known);
     tcase_add_test(t, prometheus_gets_base_units_and_totals);
     tcase_add_test(t, no_two_samples_have_the_same_labels);

@@ -47,6 +47,13 @@ a_screen_of() {
     stop
     return $code
 }
+# A job's line of sums, and its ranks below it, as wide as the terminal.
+stat_of() {
+    COLUMNS=$1 "$Z" stat | sed -E 's|/[^ ]*/run_work|run_work|; s/^( *)[0-9]+ ( *)([0-9]+m )?[0-9]+s /\1PID \2AGE /' |
+        tr -s ' ' >"$dir/stat"
+    [ -z "${UPDATE:-}" ] || cp "$dir/stat" "$gold/stat-$1"
+    diff "$dir/stat" "$gold/stat-$1" && [ "$(COLUMNS=$1 "$Z" stat | awk -v n="$1" 'length > n' | wc -l)" = 0 ]
+}
 keys_do_what_they_say() {
     local code session=keys
     start 80 24 || return 1
@@ -145,6 +152,8 @@ sleep 0.3 # the simulated kernel writes its figures within 5 ms
 promise "at 80x24 as it was" a_screen_of 80 24
 promise "at 120x40 as it was" a_screen_of 120 40
 promise "at 60x15 as it was" a_screen_of 60 15
+promise "stat at 80 columns as it was" stat_of 80
+promise "stat at 120 columns as it was" stat_of 120
 promise "keys do what they say" keys_do_what_they_say
 promise "the chosen process stays chosen while lines are sorted" the_chosen_process_stays_chosen
 promise "it works without colours and without UTF-8" it_works_without_colours_and_utf8

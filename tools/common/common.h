@@ -144,6 +144,9 @@ struct zr_table;
  */
 struct zr_table *zr_table_new(const char *first, ...) __attribute__((sentinel));
 void zr_table_row(struct zr_table *t, ...); /* as many texts as there are columns; copied */
+/* The same, from arrays; that of heads ends with NULL. */
+struct zr_table *zr_table_of(const char *const *head);
+void zr_table_cells(struct zr_table *t, const char *const *cell);
 size_t zr_table_rows(const struct zr_table *t);
 /* As wide as the terminal, or $COLUMNS, at most; colours if told to. Frees the table. */
 void zr_table_print(struct zr_table *t, FILE *out, bool colour);

@@ -16,34 +16,50 @@ struct zr_table {
     char **cells; /* the heads first */
 };
 
-struct zr_table *zr_table_new(const char *first, ...) {
+struct zr_table *zr_table_of(const char *const *head) {
     struct zr_table *t = calloc(1, sizeof *t);
     if (!t || !(t->cells = calloc(COLUMNS, sizeof *t->cells)))
         abort();
-    va_list ap;
-    va_start(ap, first);
-    for (const char *h = first; h && t->columns < COLUMNS; h = va_arg(ap, const char *)) {
+    for (; *head && t->columns < COLUMNS; head++) {
+        const char *h = *head;
         t->right[t->columns] = *h == '>';
         if (*h == '~')
             t->elastic = t->columns;
         t->cells[t->columns++] = strdup(h + (*h == '>' || *h == '~'));
     }
-    va_end(ap);
     t->rows = 1;
     return t;
 }
 
-void zr_table_row(struct zr_table *t, ...) {
+void zr_table_cells(struct zr_table *t, const char *const *cell) {
     char **grown = realloc(t->cells, (t->rows + 1) * t->columns * sizeof *grown);
     if (!grown)
         abort();
     t->cells = grown;
+    for (size_t c = 0; c < t->columns; c++)
+        t->cells[t->rows * t->columns + c] = zr_harmless(cell[c], ZR_FOR_TERMINAL);
+    t->rows++;
+}
+
+struct zr_table *zr_table_new(const char *first, ...) {
+    const char *head[COLUMNS + 1] = {NULL};
+    size_t n = 0;
+    va_list ap;
+    va_start(ap, first);
+    for (const char *h = first; h && n < COLUMNS; h = va_arg(ap, const char *))
+        head[n++] = h;
+    va_end(ap);
+    return zr_table_of(head);
+}
+
+void zr_table_row(struct zr_table *t, ...) {
+    const char *cell[COLUMNS];
     va_list ap;
     va_start(ap, t);
     for (size_t c = 0; c < t->columns; c++)
-        t->cells[t->rows * t->columns + c] = zr_harmless(va_arg(ap, const char *), ZR_FOR_TERMINAL);
+        cell[c] = va_arg(ap, const char *);
     va_end(ap);
-    t->rows++;
+    zr_table_cells(t, cell);
 }
 
 size_t zr_table_rows(const struct zr_table *t) {

@@ -269,7 +269,8 @@ static void summarise(const struct zr_view *m, const struct zr_watched *w, bool 
     } else {
         struct zeroute_snapshot *sum = n > 1 ? zr_sum(s, n) : NULL;
         struct zr_sheet page = {.snapshot = sum ? sum : s[0], .view = m, .process = process, .count = n, .watched = w};
-        if (n > 1 && (zr_overview(stderr, m, false, SIZE_MAX, colour) | zr_overview(stderr, m, true, SIZE_MAX, colour)))
+        struct zr_overview live = {false, SIZE_MAX, ZR_SORT_NOT_SAID}, ended = {true, SIZE_MAX, ZR_SORT_NOT_SAID};
+        if (n > 1 && (zr_overview(stderr, m, &live, colour) | zr_overview(stderr, m, &ended, colour)))
             fputc('\n', stderr);
         zr_summary(stderr, &page, colour, verbose);
         zeroute_snapshot_free(sum);

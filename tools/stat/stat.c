@@ -1,6 +1,7 @@
 /* zeroute stat: what processes have counted, one by one and as a job. */
 #include "stat/stat.h"
 #include "outside/outside.h"
+#include "watch/top.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +17,9 @@ struct options {
     bool json, all, fields, prometheus, finished, verbose;
     double watch; /* seconds, 0: once */
     int pid;
+    unsigned column; /* ZR_SORT_NOT_SAID */
 };
+enum { SORT = ZR_LONG };
 
 static const struct zr_option option_table[] = {
     {'a', "all", NULL, "show a page for each process and for each job"},
@@ -24,6 +27,8 @@ static const struct zr_option option_table[] = {
     {'f', "fields", NULL, "show every field by its name, with unit and help"},
     {'j', "json", NULL, "print JSON"},
     {'p', "prometheus", NULL, "print the Prometheus text format"},
+    {SORT, "sort", "COLUMN",
+     "sort by this column, as in 'zeroute top': pid, rank, in-use (default), peak, mirror, ..."},
     {'v', "verbose", NULL, "show every row and column of a page"},
     {'w', "watch", "[SECONDS]", "the same as 'zeroute top'"},
     {0},
@@ -33,7 +38,7 @@ static const struct zr_command command = {
     .name = "stat",
     .usage = "zeroute stat [OPTIONS] [PID]",
     .about = "Shows the running processes that use a device under zeroute, one line each, or a page about PID, which "
-             "may be finished. Processes of one job (one 'zeroute run', MPI, torchrun, Slurm) stand together, with a "
+             "may be finished. Processes of one job (one 'zeroute run', MPI, torchrun, Slurm) stand together below a "
              "line of sums.",
     .options = option_table,
     .notes = "Exit code: 0 shown, 2 no such process, not readable, or wrong usage.\n",
@@ -41,6 +46,7 @@ static const struct zr_command command = {
     .most = 1,
     .one_of = "fields|json|prometheus;prometheus|watch",
     .examples = "zeroute stat\n"
+                "zeroute stat --sort mirror\n"
                 "zeroute stat 4242\n"
                 "zeroute stat --finished\n"
                 "zeroute stat --json | jq '.processes[].fields[\"left.bytes\"]'",
@@ -146,14 +152,14 @@ static void show_missed(FILE *out, const struct zr_view *m) {
 
 /* The running ones; the finished ones, FINISHED_SHOWN at most, if they are wanted. */
 static void show_tables(FILE *out, const struct zr_view *m, const struct options *o, bool colour) {
-    size_t live = zr_overview(out, m, false, SIZE_MAX, colour);
+    size_t live = zr_overview(out, m, &(struct zr_overview){false, SIZE_MAX, o->column}, colour);
 
     show_missed(out, m);
     if (!live && !m->finished && !m->unread_count) {
         fputs("no process has used a device under zeroute in the last ten minutes\n", out);
     } else if (o->finished && m->finished) {
         fprintf(out, "%sfinished:\n", live ? "\n" : "");
-        zr_overview(out, m, true, FINISHED_SHOWN, colour);
+        zr_overview(out, m, &(struct zr_overview){true, FINISHED_SHOWN, o->column}, colour);
         if (m->ended_count > FINISHED_SHOWN)
             fprintf(out, "and %zu more that are finished: zeroute stat --json has them all\n",
                     m->ended_count - FINISHED_SHOWN);
@@ -274,6 +280,8 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
     case 'p':
         o->prometheus = true;
         return true;
+    case SORT:
+        return zr_column_take(&command, option, value, &o->column);
     default:
         o->watch = 2;
         return !value || zr_option_real(&command, option, value, 0.1, &o->watch);
@@ -281,7 +289,7 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
 }
 
 int zr_cmd_stat(int argc, char **argv) {
-    struct options o = {0};
+    struct options o = {.column = ZR_SORT_NOT_SAID};
     int at;
     if (!zr_options(&command, argc, argv, take, &o, &at))
         return at;

@@ -26,11 +26,17 @@ void zr_summary_entries(FILE *out, const struct zeroute_snapshot *s, bool colour
 void zr_summary_account(FILE *out, const struct zr_sheet *page, bool verbose);
 
 /* --- overview.c ------------------------------------------------------------------------------- */
+#define ZR_SORT_NOT_SAID UINT32_MAX
+struct zr_overview {
+    bool finished;   /* those that have ended, else those that run */
+    size_t most;     /* of them */
+    unsigned column; /* of top, by which lines are sorted; not said: in use; of finished ones the newest first */
+};
 /*
- * One line for each process, those of a job together with a line of sums behind them: those that run, or `most` of
- * those that have ended. Returns how many processes there were.
+ * One line for each process; of a job of several a line of sums, with its processes below it. Returns how many processes
+ * there were.
  */
-size_t zr_overview(FILE *out, const struct zr_view *m, bool finished, size_t most, bool colour);
+size_t zr_overview(FILE *out, const struct zr_view *m, const struct zr_overview *how, bool colour);
 
 /* --- compact.c -------------------------------------------------------------------------------- */
 struct stat;

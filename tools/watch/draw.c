@@ -1,6 +1,7 @@
 /* Lines of text, and the table of jobs and processes as such. Nothing here knows of a terminal. */
 #include "watch/top.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,26 +194,26 @@ KEY(key_p99, amount(r->process->p99_ns))
 KEY(key_failures, amount(r->process->failures))
 
 static const struct column {
-    const char *name;
-    int width;   /* a space in front included */
-    size_t from; /* shown on screens so wide */
+    const char *name, *also; /* what else it may be called */
+    int width;               /* a space in front included */
+    size_t from;             /* shown on screens so wide */
     const char *(*cell)(char *out, const struct zr_row *r);
     double (*key)(const struct zr_row *r);
     bool (*warns)(const struct zr_row *r); /* whether the cell deserves a colour; NULL: never */
 } columns[] = {
-    {"PID", 7, 0, cell_pid, key_pid, NULL},
-    {"RANK", 5, 0, cell_rank, key_rank, NULL},
-    {"CARD", 5, 72, cell_cards, key_cards, NULL},
-    {"IN-USE", 8, 0, cell_allocated, key_allocated, NULL},
-    {"RESV", 7, 90, cell_reserved, key_reserved, NULL},
-    {"PEAK", 7, 60, cell_peak, key_peak, NULL},
-    {"HOST", 7, 118, cell_host, key_host, NULL},
-    {"MIRROR", 8, 72, cell_mirror, key_mirror, has_mirror},
-    {"HIT", 6, 100, cell_hits, key_hits, NULL},
-    {"ALLOC/S", 9, 100, cell_allocations, key_allocations, NULL},
-    {"DRV/S", 7, 112, cell_driver, key_driver, NULL},
-    {"P99", 7, 128, cell_p99, key_p99, NULL},
-    {"FAIL", 6, 128, cell_failures, key_failures, NULL},
+    {"PID", NULL, 7, 0, cell_pid, key_pid, NULL},
+    {"RANK", NULL, 5, 0, cell_rank, key_rank, NULL},
+    {"CARD", "cards", 5, 72, cell_cards, key_cards, NULL},
+    {"IN-USE", NULL, 8, 0, cell_allocated, key_allocated, NULL},
+    {"RESV", "reserved", 7, 90, cell_reserved, key_reserved, NULL},
+    {"PEAK", NULL, 7, 60, cell_peak, key_peak, NULL},
+    {"HOST", NULL, 7, 118, cell_host, key_host, NULL},
+    {"MIRROR", NULL, 8, 72, cell_mirror, key_mirror, has_mirror},
+    {"HIT", NULL, 6, 100, cell_hits, key_hits, NULL},
+    {"ALLOC/S", NULL, 9, 100, cell_allocations, key_allocations, NULL},
+    {"DRV/S", NULL, 7, 112, cell_driver, key_driver, NULL},
+    {"P99", NULL, 7, 128, cell_p99, key_p99, NULL},
+    {"FAIL", "failed", 6, 128, cell_failures, key_failures, NULL},
 };
 #define COLUMNS (sizeof columns / sizeof *columns)
 
@@ -230,9 +231,30 @@ const char *zr_column_name(unsigned column) {
 
 unsigned zr_column_find(const char *name) {
     unsigned i = 0;
-    while (i < COLUMNS && strcasecmp(columns[i].name, name) != 0)
+    while (i < COLUMNS && strcasecmp(columns[i].name, name) != 0 &&
+           (!columns[i].also || strcasecmp(columns[i].also, name) != 0))
         i++;
     return i;
+}
+
+bool zr_column_take(const struct zr_command *c, const struct zr_option *o, const char *value, unsigned *column) {
+    char choices[256] = "", word[32] = "";
+    size_t used = 0;
+
+    *column = zr_column_find(value);
+    if (*column < COLUMNS)
+        return true;
+    for (unsigned i = 0; i < COLUMNS && used < sizeof choices; i++)
+        used += (size_t)snprintf(choices + used, sizeof choices - used, "%s%s", i ? "|" : "", columns[i].name);
+    for (char *at = choices; *at; at++)
+        *at = (char)tolower((unsigned char)*at);
+    for (size_t i = 0; value[i] && i + 1 < sizeof word; i++)
+        word[i] = (char)tolower((unsigned char)value[i]);
+    return zr_option_choice(c, o, *word ? word : value, choices);
+}
+
+double zr_column_value(unsigned column, const struct zr_row *r) {
+    return columns[column].key(r);
 }
 
 /* --- rows -------------------------------------------------------------------------------------------------------- */

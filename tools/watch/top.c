@@ -48,7 +48,7 @@ static const struct zr_option option_table[] = {
     {'j', "json", NULL, "print JSON; with --interval one document per line until interrupted"},
     {INTERVAL, "interval", "SECONDS", "look so often (default 1)"},
     {'f', "filter", "TEXT", "only processes with TEXT in command, job, pod or container"},
-    {SORT, "sort", "COLUMN", "sort by this column: PID, RANK, IN-USE (default), PEAK, ALLOC/S, ..."},
+    {SORT, "sort", "COLUMN", "sort by this column: pid, rank, in-use (default), peak, mirror, alloc/s, ..."},
     {FLAT, "flat", NULL, "a line for each process; jobs are not folded"},
     {0},
 };
@@ -95,9 +95,7 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
         o->filter = value;
         return true;
     case SORT:
-        o->column = zr_column_find(value);
-        return o->column < zr_column_count() ||
-               zr_option_bad(&command, option, value, "the head of a column, such as PEAK");
+        return zr_column_take(&command, option, value, &o->column);
     case FLAT:
         return o->flat = true;
     default:

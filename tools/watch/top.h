@@ -74,6 +74,10 @@ bool zr_column_is_shown(const struct zr_top_view *v, unsigned column);
 const char *zr_column_name(unsigned column);
 /* A column by its name; zr_column_count() if there is none. */
 unsigned zr_column_find(const char *name);
+/* The value of --sort, in any case. Returns false, with what is wrong on stderr, if it is no column. */
+bool zr_column_take(const struct zr_command *c, const struct zr_option *o, const char *value, unsigned *column);
+/* What lines are sorted by. */
+double zr_column_value(unsigned column, const struct zr_row *r);
 
 /* The head of the table. */
 void zr_draw_head(struct zr_lines *l, const struct zr_top_view *v);
