@@ -481,6 +481,14 @@ START_TEST(the_last_statistics_of_the_program_are_written) {
 }
 END_TEST
 
+/* A simulated machine begins with its program: what it holds at the first look is all the program's. */
+START_TEST(the_summary_tells_the_ram_that_a_program_takes) {
+    ck_assert_int_eq(sh("$Z run --sim=devices:2,mirror:on --summary -- sh -c 'sleep 1 | $W keep 64 wait' 2>&1 | "
+                        "grep '^host RAM  *peak .* more than before (GPUActive 0 to '"),
+                     0);
+}
+END_TEST
+
 START_TEST(the_summary_comes_on_request_and_not_into_a_pipe) {
     ck_assert_int_eq(sh("$Z run --sim -- $W alloc 1"), 0);
     ck_assert_str_eq(err, "");
@@ -713,6 +721,7 @@ int main(void) {
     tcase_add_test(t, help_and_version_are_there_for_every_command);
     tcase_add_test(t, a_process_that_never_touches_level_zero_leaves_nothing);
     tcase_add_test(t, the_last_statistics_of_the_program_are_written);
+    tcase_add_test(t, the_summary_tells_the_ram_that_a_program_takes);
     tcase_add_test(t, the_summary_comes_on_request_and_not_into_a_pipe);
     tcase_add_test(t, out_of_memory_is_explained_once_with_who_refused_and_what_was_held);
     tcase_add_test(t, what_is_never_freed_is_called_a_leak_by_its_caller);

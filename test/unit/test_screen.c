@@ -89,6 +89,34 @@ START_TEST(cards_are_named_by_their_numbers) {
 }
 END_TEST
 
+START_TEST(a_command_keeps_its_script) {
+    static const struct {
+        const char *command;
+        size_t columns;
+        const char *text;
+    } known[] = {
+        {"/usr/bin/python3 train.py", 80, "/usr/bin/python3 train.py"},
+        {"/usr/bin/python3 train.py", 20, "python3 train.py"},
+        {"/usr/bin/python3 -u /home/me/a/long/way/to/train.py --epochs 100", 40, "python3 -u train.py --epochs 100"},
+        {"/usr/bin/python3 -u /home/me/a/long/way/to/train.py --epochs 100", 24, "python3 -u train.py -..."},
+        {"torchrun --nproc_per_node 8 --rdzv_backend c10d train/main.py --lr 1", 28, "torchrun ... main.py --lr 1"},
+        {"/opt/llama/bin/llama-server -m /models/some-model-with-a-long-name.gguf --port 80", 30,
+         "llama-server -m some-model-..."},
+        {"a", 1, "a"},
+        {"/", 1, "/"},
+        {"", 5, ""},
+        {"abcdef", 3, "abc"},
+    };
+    char text[256];
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        zr_text_command(text, known[i].command, known[i].columns);
+        ck_assert_str_eq(text, known[i].text);
+        ck_assert_uint_le(zr_text_width(text), known[i].columns);
+    }
+}
+END_TEST
+
 /* --- colours and words ------------------------------------------------------------------------ */
 
 static struct zr_view *machine(uint64_t others, uint64_t mirror) {
@@ -225,6 +253,7 @@ int main(void) {
     tcase_add_test(t, a_little_memory_is_not_drawn_as_none);
     tcase_add_test(t, a_graph_wider_than_the_history_shows_all_of_it);
     tcase_add_test(t, cards_are_named_by_their_numbers);
+    tcase_add_test(t, a_command_keeps_its_script);
     tcase_add_test(t, a_card_shows_its_model_and_what_others_hold_of_it);
     tcase_add_test(t, a_full_card_and_a_mirror_have_a_colour);
     tcase_add_test(t, graphs_take_half_of_the_screen_at_most);

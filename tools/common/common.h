@@ -131,6 +131,11 @@ size_t zr_text_width(const char *text); /* columns on the screen */
 /* Fits the text into this many columns, leaving out its middle if it is longer. `out` has room for all of it. */
 const char *zr_text_middle(char *out, const char *text, size_t columns);
 /*
+ * The same for a command: folders go first, then what stands between the program and its script, then the end.
+ * "/usr/bin/python3 -u /home/me/train.py --epochs 100" becomes "python3 -u train.py --ep...".
+ */
+const char *zr_text_command(char *out, const char *command, size_t columns);
+/*
  * Prints a text behind a head of `indent` columns, broken at spaces before `width`; further lines are indented. Text
  * from outside adds no lines: a line break in it is shown as other control characters are.
  */
@@ -140,7 +145,7 @@ void zr_text_wrap(FILE *to, int indent, int width, const char *text);
 struct zr_table;
 /*
  * Column heads, NULL last. One that begins with > is aligned to the right; where the table is too wide for the screen
- * the one that begins with ~, or else the first, is cut in the middle of its cells.
+ * the one that begins with ~, or else the first, is cut in the middle of its cells; one that begins with $ as a command is.
  */
 struct zr_table *zr_table_new(const char *first, ...) __attribute__((sentinel));
 void zr_table_row(struct zr_table *t, ...); /* as many texts as there are columns; copied */

@@ -12,6 +12,7 @@
 struct zr_table {
     size_t columns, rows;
     size_t elastic; /* the column that is cut */
+    bool commands;  /* it has commands */
     bool right[COLUMNS];
     char **cells; /* the heads first */
 };
@@ -23,9 +24,10 @@ struct zr_table *zr_table_of(const char *const *head) {
     for (; *head && t->columns < COLUMNS; head++) {
         const char *h = *head;
         t->right[t->columns] = *h == '>';
-        if (*h == '~')
+        t->commands |= *h == '$';
+        if (*h == '~' || *h == '$')
             t->elastic = t->columns;
-        t->cells[t->columns++] = strdup(h + (*h == '>' || *h == '~'));
+        t->cells[t->columns++] = strdup(h + (strchr(">~$", *h) != NULL));
     }
     t->rows = 1;
     return t;
@@ -101,7 +103,10 @@ static void fit(struct zr_table *t, size_t *width, size_t screen) {
         char **cell = &t->cells[r * t->columns + t->elastic], *cut = malloc(strlen(*cell) + 8);
         if (!cut)
             abort();
-        zr_text_middle(cut, *cell, width[t->elastic]);
+        if (t->commands)
+            zr_text_command(cut, *cell, width[t->elastic]);
+        else
+            zr_text_middle(cut, *cell, width[t->elastic]);
         free(*cell);
         *cell = cut;
     }

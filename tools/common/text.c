@@ -103,6 +103,65 @@ const char *zr_text_middle(char *out, const char *text, size_t columns) {
     return out;
 }
 
+/* Removes the folders of the word at `word`, which may end with a slash. */
+static void without_folders(char *word) {
+    char *name = word, *end = word + strcspn(word, " ");
+
+    for (char *c = word; c + 1 < end; c++)
+        if (*c == '/')
+            name = c + 1;
+    memmove(word, name, strlen(name) + 1);
+}
+
+static char *next_word(char *word) {
+    word += strcspn(word, " ");
+    return *word ? word + 1 : NULL;
+}
+
+static bool is_script(const char *word) {
+    size_t n = strcspn(word, " ");
+
+    return (n > 3 && (!strncmp(word + n - 3, ".py", 3) || !strncmp(word + n - 3, ".sh", 3)));
+}
+
+/* What the program is told to run: a word that ends in .py or .sh, else the first one that is no option. */
+static char *script_of(char *command) {
+    char *first = NULL;
+
+    for (char *w = next_word(command); w; w = next_word(w)) {
+        if (is_script(w))
+            return w;
+        if (!first && *w != '-')
+            first = w;
+    }
+    return first;
+}
+
+const char *zr_text_command(char *out, const char *command, size_t columns) {
+    static const char dots[] = "... ";
+    size_t width;
+
+    strcpy(out, command);
+    if (zr_text_width(out) > columns)
+        without_folders(out);
+    char *script = script_of(out), *second = next_word(out);
+    if (zr_text_width(out) > columns && script) {
+        without_folders(script);
+        size_t end = (size_t)(script - out) + strcspn(script, " ");
+        if (end > columns && script - second > (long)strlen(dots)) {
+            memcpy(second, dots, strlen(dots));
+            memmove(second + strlen(dots), script, strlen(script) + 1);
+        }
+    }
+    width = zr_text_width(out);
+    if (width > columns && columns >= 4) {
+        strcpy(out + bytes_of(out, columns - 3), "...");
+    } else if (width > columns) {
+        out[bytes_of(out, columns)] = '\0';
+    }
+    return out;
+}
+
 void zr_text_wrap(FILE *to, int indent, int width, const char *text) {
     int at = indent;
     while (*text) {

@@ -214,11 +214,11 @@ static void show_watched(FILE *out, const struct zr_sheet *page) {
     uint64_t start = w->before.gpu_active;
 
     if (w->active.known)
-        zr_line(out, "host memory", "GPUActive %s before, peak %s; RAM lost %s", zr_text_bytes(a, start),
-                zr_text_bytes(b, w->active.peak), zr_text_bytes(c, lost_most(w)));
-    else if (w->before.available != ZR_ABSENT && w->least_available != ZR_ABSENT)
-        zr_line(out, "host memory", "MemAvailable %s before, least %s (no GPUActive: needs kernel 7.1)",
-                zr_text_bytes(a, w->before.available), zr_text_bytes(b, w->least_available));
+        zr_line(out, "host RAM", "peak %s more than before (GPUActive %s to %s)",
+                zr_text_bytes(c, lost_most(w)), zr_text_bytes(a, start), zr_text_bytes(b, w->active.peak));
+    else if (lost_most(w) != ZR_ABSENT)
+        zr_line(out, "host RAM", "peak %s more than before (of %s that was available)", zr_text_bytes(c, lost_most(w)),
+                zr_text_bytes(a, w->before.available));
     uint64_t least = w->mirror.known ? 0 : mirror_at_least(w, page->snapshot);
     if (least)
         zr_line(out, "mirror", "at least %s of RAM%s", zr_text_bytes(a, least), mirror_remedy(page));

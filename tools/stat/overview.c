@@ -29,7 +29,7 @@ static struct zr_table *new_table(const struct columns *c) {
     head[n++] = ">mirror";
     if (c->failed)
         head[n++] = ">failed";
-    head[n++] = "~command";
+    head[n++] = "$command";
     head[n] = NULL;
     return zr_table_of(head);
 }

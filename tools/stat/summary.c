@@ -121,11 +121,11 @@ static void head(FILE *out, const struct zeroute_snapshot *s, bool colour) {
     const struct zeroute_field *route = zeroute_find(s, "route.in_force"), *why = zeroute_find(s, "route.why");
     const struct zeroute_field *settings = zeroute_find(s, "settings");
     const struct zeroute_field *hooks = zeroute_find(s, "hooks");
-    char command[ZR_COLUMNS];
+    char command[4 * sizeof p->command];
     if (s->processes > 1) {
         fprintf(out, "%s%zu processes together%s\n", zr_bold(colour), s->processes, zr_plain(colour));
     } else {
-        zr_text_middle(command, zr_shown(p->command), ZR_COLUMNS - 14 - strlen(state[p->state]));
+        zr_text_command(command, zr_shown(p->command), ZR_COLUMNS - 14 - strlen(state[p->state]));
         fprintf(out, "%s%d  %s%s  (%s)\n", zr_bold(colour), p->pid ? p->pid : p->pid_inside, command, zr_plain(colour),
                 state[p->state]);
     }

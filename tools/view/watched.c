@@ -53,14 +53,22 @@ static void note_processes(struct zr_watched *w) {
             w->full |= 1u << i;
 }
 
+/* A simulated machine begins with its first program: nothing was held before. */
+static struct zr_meminfo at_birth(struct zr_meminfo host) {
+    if (host.gpu_active != ZR_ABSENT && host.available != ZR_ABSENT) {
+        host.available += host.gpu_active;
+        host.gpu_active = 0;
+    }
+    return host;
+}
+
 void zr_watched_sample(struct zr_watched *w) {
     struct zr_meminfo host;
     uint64_t began = now_ns();
 
     if (zr_meminfo_read(&host)) {
-        /* A simulated machine begins with its first program. */
         if (w->before.available == ZR_ABSENT)
-            w->before = host;
+            w->before = at_birth(host);
         note(&w->active, host.gpu_active);
         w->least_available = host.available < w->least_available ? host.available : w->least_available;
     }

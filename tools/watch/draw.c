@@ -363,13 +363,12 @@ void zr_draw_head(struct zr_lines *l, const struct zr_top_view *v) {
     zr_lines_add(l, ZR_STYLE_HEAD, "%s", text);
 }
 
-/* A command without the folder of its program: what tells one process from the other comes later. */
-static const char *short_command(const char *command) {
-    const char *last = command;
-    for (const char *c = command; *c && *c != ' '; c++)
-        if (*c == '/' && c[1] && c[1] != ' ')
-            last = c + 1;
-    return last;
+/* As much of a command as a line has room for behind so many columns; all of it where the screen can be moved. */
+static const char *command_of(const struct zr_row *r, const struct zr_top_view *v, size_t at) {
+    static char text[4 * sizeof r->process->process.command];
+    size_t room = v->width > at + 8 ? v->width - at : 8;
+
+    return zr_text_command(text, zr_shown(r->process->process.command), v->left ? sizeof text : room);
 }
 
 void zr_draw_row(struct zr_lines *l, const struct zr_top_view *v, const struct zr_row *r) {
@@ -396,6 +395,6 @@ void zr_draw_row(struct zr_lines *l, const struct zr_top_view *v, const struct z
                      zr_shown(id->job_name), *id->job_name ? ")" : "");
     else
         zr_lines_add(l, style, "%s  %s%s%s", text, r->child ? "`- " : "", zr_shown(where),
-                     zr_shown(short_command(r->process->process.command)));
+                     command_of(r, v, used + 2 + (r->child ? 3 : 0) + strlen(where)));
     zr_lines_mark(l, from, to, ZR_STYLE_WARNING);
 }
