@@ -20,15 +20,6 @@ enum {
     LARGEST_LOG2 = 36
 };
 
-/*
- * Under some adapters a SYCL program's free reaches zeMemFree although commands may still use the
- * block: the driver waits for them before it reuses the memory, and the adapter cannot vouch for
- * the program. A caller that came past our names appears as the loader, and may be an adapter.
- */
-bool zr_policy_vouches(const struct zr_op *op) {
-    return zr_config.reuse == ZR_REUSE_ALWAYS || zr_library_who(op->library) == ZR_WHO_PROGRAM;
-}
-
 bool zr_policy_reuses(const struct zr_op *op) {
     if (!zr_config.cache || zr_op_is_pooled(op))
         return false;
@@ -59,6 +50,8 @@ static bool device_key(const struct zr_alloc *a, struct zr_key *key) {
     key->flags = desc->flags;
     key->ordinal = desc->ordinal;
     key->residents = a->residents;
+    if (a->residents == ZR_RESIDENTS_EXPECTED)
+        key->residents = zr_residency_expected(a->context, key->account);
     return true;
 }
 

@@ -14,6 +14,7 @@ struct zr_watch;
 #pragma GCC visibility push(hidden)
 
 /* --- alloc.c: every allocation, of whatever kind ---------------------------------------------- */
+#define ZR_RESIDENTS_EXPECTED UINT64_MAX /* those of the last block of its card */
 struct zr_alloc {
     enum zr_kind kind; /* DEVICE, HOST, SHARED or PHYSICAL */
     enum zr_entry entry;
@@ -22,7 +23,7 @@ struct zr_alloc {
     const void *desc;          /* of the entry point; for shared memory the device's */
     const void *host_desc;     /* shared memory's second one */
     size_t size, alignment;
-    uint64_t residents; /* devices on which it will probably be made resident */
+    uint64_t residents; /* devices on which it will be made resident, or ZR_RESIDENTS_EXPECTED */
     uint32_t flags;     /* of its block */
     bool reusable;      /* may come from the cache, and go there when it is freed */
     bool is_object;     /* known by a handle, no block */
@@ -45,8 +46,15 @@ bool zr_policy_caches(unsigned account, size_t held);
 void zr_cache_changed(void);
 /* Whether this caller's blocks may be reused as soon as they are freed. */
 bool zr_policy_reuses(const struct zr_op *op);
-/* Whether a free by this caller vouches that no command uses the block. */
-bool zr_policy_vouches(const struct zr_op *op);
+/*
+ * Whether a free by this caller vouches that no command uses the block. Under some adapters a SYCL
+ * program's free reaches zeMemFree although commands may still use the block: the driver waits for
+ * them before it reuses the memory, and the adapter cannot vouch for the program. A caller that came
+ * past our names appears as the loader, and may be an adapter.
+ */
+static inline bool zr_policy_vouches(const struct zr_op *op) {
+    return zr_config.reuse == ZR_REUSE_ALWAYS || zr_library_who(op->library) == ZR_WHO_PROGRAM;
+}
 /*
  * Memory of another process was opened by this entry point: asks the driver for its size and books
  * it. If it is over the limit, closes it, sets *out to NULL and returns OUT_OF_DEVICE_MEMORY.
@@ -343,11 +351,30 @@ ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context,
                                ze_device_handle_t device, void *ptr, size_t size);
 /* Whether residency:owner applies to this caller. */
 bool zr_residency_skips(const struct zr_op *op);
-/* The devices on which the last block of this context and device was made resident: the next one
- * probably will be. */
-uint64_t zr_residency_expected(const void *context, unsigned number);
+/*
+ * Where the last block of a card that was freed had been made resident, and of which context it was:
+ * the next one probably will be, too. Being wrong costs a hit.
+ */
+struct zr_remembered {
+    const void *context; /* atomic, and so is the other */
+    uint64_t devices;
+};
+extern struct zr_remembered zr_remembered[ZR_ACCOUNTS];
+static inline uint64_t zr_residency_expected(const void *context, unsigned number) {
+    const struct zr_remembered *last = &zr_remembered[number];
+
+    if (__atomic_load_n(&last->context, __ATOMIC_RELAXED) != context)
+        return 0;
+    return __atomic_load_n(&last->devices, __ATOMIC_RELAXED);
+}
 /* Remembers where a block that is being freed was made resident. */
-void zr_residency_remember(const struct zr_block *b);
+void zr_residency_remember_other(const struct zr_block *b, uint64_t requested);
+static inline void zr_residency_remember(const struct zr_block *b) {
+    uint64_t requested = __atomic_load_n(&b->requested, __ATOMIC_RELAXED);
+
+    if (unlikely(zr_residency_expected(b->key.context, b->key.account) != requested))
+        zr_residency_remember_other(b, requested);
+}
 void zr_residency_forget(const void *context);
 
 /* --- request.c: what `zeroute ctl` asks for --------------------------------------------------- */

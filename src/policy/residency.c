@@ -28,45 +28,19 @@ static uint32_t skipped_bit(unsigned number) {
 
 /* --- where the next block will be resident ---------------------------------------------------- */
 
-/* Direct-mapped by context and device: a collision only costs hits. */
-enum { REMEMBERED = 256 };
-static struct {
-    const void *context; /* atomic, and so are the others */
-    uint64_t devices;
-    uint32_t number;
-} remembered[REMEMBERED];
+struct zr_remembered zr_remembered[ZR_ACCOUNTS];
 
-static unsigned remembered_place(const void *context, unsigned number) {
-    return (unsigned)(((uintptr_t)context >> 4 ^ (uintptr_t)context >> 12) +
-                      number * (uintptr_t)37) %
-           REMEMBERED;
-}
+ZR_COLD void zr_residency_remember_other(const struct zr_block *b, uint64_t requested) {
+    struct zr_remembered *last = &zr_remembered[b->key.account];
 
-uint64_t zr_residency_expected(const void *context, unsigned number) {
-    unsigned i = remembered_place(context, number);
-
-    if (__atomic_load_n(&remembered[i].context, __ATOMIC_RELAXED) != context ||
-        __atomic_load_n(&remembered[i].number, __ATOMIC_RELAXED) != number)
-        return 0;
-    return __atomic_load_n(&remembered[i].devices, __ATOMIC_RELAXED);
-}
-
-void zr_residency_remember(const struct zr_block *b) {
-    uint64_t requested = __atomic_load_n(&b->requested, __ATOMIC_RELAXED);
-    unsigned i = remembered_place(b->key.context, b->key.account);
-
-    if (b->key.kind != ZR_KIND_DEVICE ||
-        zr_residency_expected(b->key.context, b->key.account) == requested)
-        return;
-    __atomic_store_n(&remembered[i].context, b->key.context, __ATOMIC_RELAXED);
-    __atomic_store_n(&remembered[i].number, b->key.account, __ATOMIC_RELAXED);
-    __atomic_store_n(&remembered[i].devices, requested, __ATOMIC_RELAXED);
+    __atomic_store_n(&last->context, b->key.context, __ATOMIC_RELAXED);
+    __atomic_store_n(&last->devices, requested, __ATOMIC_RELAXED);
 }
 
 void zr_residency_forget(const void *context) {
-    for (unsigned i = 0; i < REMEMBERED; i++)
-        if (__atomic_load_n(&remembered[i].context, __ATOMIC_RELAXED) == context)
-            __atomic_store_n(&remembered[i].devices, 0, __ATOMIC_RELAXED);
+    for (unsigned i = 0; i < ZR_ACCOUNTS; i++)
+        if (__atomic_load_n(&zr_remembered[i].context, __ATOMIC_RELAXED) == context)
+            __atomic_store_n(&zr_remembered[i].devices, 0, __ATOMIC_RELAXED);
 }
 
 /* --- whose block it is ------------------------------------------------------------------------ */

@@ -30,10 +30,9 @@ ze_result_t zr_on_zeMemAllocDevice(struct zr_arrival from, ze_context_handle_t c
                          .desc = desc,
                          .size = size,
                          .alignment = alignment,
+                         .residents = ZR_RESIDENTS_EXPECTED,
                          .out = out,
                          .reusable = zr_policy_reuses(&op)};
-    if (a.reusable)
-        a.residents = zr_residency_expected(context, zr_device_number(&op, device));
     return zr_policy_alloc(&op, &a, &block);
 }
 
