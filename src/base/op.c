@@ -23,9 +23,7 @@ static bool is_left(const struct zr_op *op) {
     return at < here && here - at < STACK_MOST && !is_on_signal_stack();
 }
 
-ZR_COLD struct zr_op *zr_op_checked(void) {
-    struct zr_op *op = zr_thread.op;
-
+static ZR_COLD struct zr_op *without_left(struct zr_op *op) {
     while (op && is_left(op)) {
         if (op->mark != zr_op_mark(op)) {
             op = NULL; /* something else lies there now, and `above` with it */
@@ -35,6 +33,15 @@ ZR_COLD struct zr_op *zr_op_checked(void) {
     }
     zr_thread.op = op;
     return op;
+}
+
+/* The usual case is an operation in a frame above this one. */
+struct zr_op *zr_op_checked(void) {
+    struct zr_op *op = zr_thread.op;
+
+    if (likely((uintptr_t)op > (uintptr_t)__builtin_frame_address(0) && op->mark == zr_op_mark(op)))
+        return op;
+    return without_left(op);
 }
 
 void zr_op_begin_own(struct zr_op *op, uint32_t hook) {

@@ -35,13 +35,13 @@ struct zr_stripe {
 
 static struct zr_stripe stripes[ZR_STRIPES];
 
-static uint64_t limits[ZR_ACCOUNTS]; /* atomic */
-static zr_release *release_block;    /* atomic */
-static uint32_t idle;                /* atomic: milliseconds; 0: blocks stay */
-static uint32_t next_sweep;          /* atomic: when somebody looks for idle blocks again */
-static uint32_t next_stripe;         /* atomic */
-static uint32_t leaving;             /* atomic: blocks taken out and not yet back at the driver */
-static uint32_t returned;            /* atomic */
+uint64_t zr_cache_limit[ZR_ACCOUNTS];
+static zr_release *release_block; /* atomic */
+static uint32_t idle;             /* atomic: milliseconds; 0: blocks stay */
+static uint32_t next_sweep;       /* atomic: when somebody looks for idle blocks again */
+static uint32_t next_stripe;      /* atomic */
+static uint32_t leaving;          /* atomic: blocks taken out and not yet back at the driver */
+static uint32_t returned;         /* atomic */
 
 /* --- stripes ---------------------------------------------------------------------------------- */
 
@@ -92,7 +92,7 @@ static inline struct zr_block **find_bin(struct zr_block **bucket, const struct 
     return bucket;
 }
 
-static struct zr_block **bin_of(struct zr_stripe *s, const struct zr_block *b) {
+static inline struct zr_block **bin_of(struct zr_stripe *s, const struct zr_block *b) {
     return find_bin(&s->bucket[bin_bucket(&b->key, b->held)], &b->key, b->held);
 }
 
@@ -299,8 +299,8 @@ static inline void sweep(uint32_t now) {
 /* --- the interface ---------------------------------------------------------------------------- */
 
 /* From one stripe; NULL when it has none. */
-static struct zr_block *get_from(struct zr_stripe *s, unsigned bucket, const struct zr_key *key,
-                                 size_t held) {
+static inline struct zr_block *get_from(struct zr_stripe *s, unsigned bucket,
+                                        const struct zr_key *key, size_t held) {
     struct zr_block **at = &s->bucket[bucket], *b;
 
     if (!__atomic_load_n(at, __ATOMIC_ACQUIRE))
@@ -316,8 +316,8 @@ static struct zr_block *get_from(struct zr_stripe *s, unsigned bucket, const str
     return b;
 }
 
-static struct zr_block *get_from_others(struct zr_stripe *own, unsigned bucket,
-                                        const struct zr_key *key, size_t held) {
+static ZR_COLD struct zr_block *get_from_others(struct zr_stripe *own, unsigned bucket,
+                                                const struct zr_key *key, size_t held) {
     struct zr_block *b = NULL;
 
     for (struct zr_stripe *s = after(own); !b && s != own; s = after(s))
@@ -348,7 +348,7 @@ struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size
 void zr_cache_put(struct zr_block *b) {
     struct zr_stripe *s = own_stripe();
     unsigned account = b->key.account;
-    uint64_t limit = __atomic_load_n(&limits[account], __ATOMIC_RELAXED), bytes, all;
+    uint64_t limit = __atomic_load_n(&zr_cache_limit[account], __ATOMIC_RELAXED), bytes, all;
 
     b->stamp = zr_now_ms();
     sweep(b->stamp);
@@ -380,7 +380,7 @@ void zr_cache_setup(zr_release *release, uint32_t idle_ms) {
 void zr_cache_set_limit(unsigned account, uint64_t bytes) {
     uint64_t cached = zr_cache_bytes(account);
 
-    __atomic_store_n(&limits[account], bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&zr_cache_limit[account], bytes, __ATOMIC_RELAXED);
     if (cached > bytes)
         evict((struct criteria){.account = account, .bytes = cached - bytes, .blocks = UINT32_MAX});
 }
@@ -434,10 +434,6 @@ void zr_cache_await(uint32_t ms) {
 
     while (__atomic_load_n(&leaving, __ATOMIC_ACQUIRE) && zr_now_ms() - start < ms)
         clock_nanosleep(CLOCK_MONOTONIC, 0, &little, NULL);
-}
-
-bool zr_cache_takes(unsigned account, size_t held) {
-    return account < ZR_ACCOUNTS && held <= __atomic_load_n(&limits[account], __ATOMIC_RELAXED);
 }
 
 uint32_t zr_cache_left(void) {

@@ -263,7 +263,11 @@ size_t zr_cache_round(size_t size);
 /* A cached block of this key with exactly `held` bytes, LIVE again with this size; NULL: a miss. */
 struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size);
 /* Whether a block of this size may be cached at all. */
-bool zr_cache_takes(unsigned account, size_t held);
+extern uint64_t zr_cache_limit[ZR_ACCOUNTS]; /* atomic */
+static inline bool zr_cache_takes(unsigned account, size_t held) {
+    return account < ZR_ACCOUNTS &&
+           held <= __atomic_load_n(&zr_cache_limit[account], __ATOMIC_RELAXED);
+}
 /*
  * Caches a block that zr_cache_takes allows and the caller has moved from LIVE to CACHED; it is
  * filed under b->key. Older blocks leave if the limit is exceeded, and idle ones when it is time to

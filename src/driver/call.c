@@ -11,7 +11,7 @@ ZR_COLD bool zr_op_passes_down(void) {
     return above && !above->admits;
 }
 
-ZR_COLD zr_function zr_op_passes(uint32_t hook, unsigned entry) {
+zr_function zr_op_passes(uint32_t hook, unsigned entry) {
     const struct zr_op *above = zr_op_innermost();
 
     if (!above || above->admits || above->watcher)
