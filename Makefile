@@ -21,7 +21,7 @@ LDSAN   := $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--coverage)
 # --- the preload: libc alone, every glibc from 2.28 on ---------------------------------------------
 LIB_SRC := $(wildcard src/*/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/lib/%.o)
-LIB_CFLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fexceptions -fno-plt
+LIB_CFLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fexceptions -fno-plt -mtune=skylake
 LIB_LDFLAGS := -shared -Wl,-soname,libzeroute.so -Wl,--version-script=src/libzeroute.map \
                -Wl,-z,defs -Wl,-z,now -Wl,-z,relro
 
@@ -268,8 +268,9 @@ fuzz: fuzzers
 	test/fuzz/run $(B)/fuzz $(FUZZ_SECONDS)
 
 # --- benchmarks: test/bench/NAME.c for the scripts test/bench/bench_NAME ------------------------------
-BENCH_BIN := $(patsubst test/bench/%.c,$(B)/bench/%,$(wildcard test/bench/*.c))
-$(B)/bench/librecord.so: test/bench/record.c
+BENCH_BIN := $(patsubst test/bench/%.c,$(B)/bench/%,$(filter-out test/bench/clock.c,$(wildcard test/bench/*.c)))
+BENCH_LIB := $(B)/bench/librecord.so $(B)/bench/libclock.so
+$(BENCH_LIB): $(B)/bench/lib%.so: test/bench/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itest/bench $(CFLAGS) -fPIC -shared $< -o $@ -ldl
 $(B)/bench/%: test/bench/%.c
@@ -280,7 +281,7 @@ $(B)/bench/cache: test/bench/cache.c $(patsubst %.c,$(B)/lib/%.o,$(ALLOC_SRC))
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(filter %.c %.o,$^) -o $@ -ldl -lpthread
 #: bench      the budgets of doc/performance.md, on a machine that does nothing else
-bench: all $(BENCH_BIN) $(B)/bench/librecord.so
+bench: all $(BENCH_BIN) $(BENCH_LIB)
 	test/bench/run $(T)
 
 # --- installation: the preload is no library to link against, so it has a folder of its own --------------

@@ -7,6 +7,7 @@
  *                                cards); answers "ready", or "full" when the blocks do not fit
  *   slice                        answers the ns per allocation and free of one thread
  *   end                          answers "done"
+ *   pairs SIZE COUNT             allocates and frees so often, for callgrind; answers "done"
  *   growth FEW MANY              ns of a lookup (zeMemGetAddressRange) and of a free and an allocation of the same FEW
  *                                blocks of 64 KiB, in any order: with no others, and with MANY live ones. Four figures,
  *                                each the lowest of many turns; "full" when they do not fit
@@ -215,6 +216,17 @@ static void growth(size_t few, size_t many) {
     free(p);
 }
 
+static void pairs(size_t size, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        give(take(size));
+    puts("done");
+}
+
+static void end(void) {
+    all(DRAIN);
+    puts("done");
+}
+
 int main(void) {
     char line[128], name[16];
     size_t size, many;
@@ -226,10 +238,12 @@ int main(void) {
             puts(begin(name, size, number) ? "ready" : "full");
         else if (sscanf(line, "growth %zu %zu", &size, &many) == 2 && size && size < many)
             growth(size, many);
+        else if (sscanf(line, "pairs %zu %zu", &size, &many) == 2)
+            pairs(size, many);
         else if (strcmp(line, "slice\n") == 0)
             printf("%.2f\n", slice());
         else if (strcmp(line, "end\n") == 0)
-            all(DRAIN), puts("done");
+            end();
         else
             return 2;
         fflush(stdout);
