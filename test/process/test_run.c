@@ -483,7 +483,7 @@ END_TEST
 
 /* A simulated machine begins with its program: what it holds at the first look is all the program's. */
 START_TEST(the_summary_tells_the_ram_that_a_program_takes) {
-    ck_assert_int_eq(sh("$Z run --sim=devices:2,mirror:on --summary -- sh -c 'sleep 1 | $W keep 64 wait' 2>&1 | "
+    ck_assert_int_eq(sh("$Z run --sim=devices:2,mirror:on --summary -- sh -c \"sleep 1 | $W keep 64 wait\" 2>&1 | "
                         "grep '^host RAM  *peak .* more than before (GPUActive 0 to '"),
                      0);
 }

@@ -17,7 +17,8 @@ Z=$B/zeroute
 # What differs from run to run, and how wide columns are because of it.
 mask() {
     sed -E -e "s|$B/|build/|g; s|$PWD/||g; s|$work/||g" \
-        -e '/^(host memory|host RAM|mirror  )/d; /^ {16}.*(since the start|[GM]iB\)?|available\))$/d; /^ze[A-Z]/d; /^host\.[a-z_]*bytes/d' \
+        -e '/^(host memory|host RAM|mirror  )/d; /^ {16}.*(since the start|[GM]iB\)?|available\))$/d' \
+        -e '/^ze[A-Z]/d; /^host\.[a-z_]*bytes/d' \
         -e "/^device\.[0-9]+\.(vram|gtt|unseen)_bytes/d; /^GPUActive/,/other processes'/d" \
         -e 's/[0-9][0-9.,]* (ns|us|ms)\b/TIME/g; s/\b[0-9]+(\.[0-9]+)? s\b/TIME/g; s/\b[0-9]+(m|h)? ?[0-9]*s\b/AGE/g' \
         -e 's/(MemAvailable|VmRSS|cgroup) [0-9.]+ [KMGT]?i?B( of [0-9.]+ [KMGT]?i?B)?/\1 SIZE/g' \

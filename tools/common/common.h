@@ -145,7 +145,7 @@ void zr_text_wrap(FILE *to, int indent, int width, const char *text);
 struct zr_table;
 /*
  * Column heads, NULL last. One that begins with > is aligned to the right; where the table is too wide for the screen
- * the one that begins with ~, or else the first, is cut in the middle of its cells; one that begins with $ as a command is.
+ * the one that begins with ~, or else the first, is cut in the middle of its cells; that with $ as commands are.
  */
 struct zr_table *zr_table_new(const char *first, ...) __attribute__((sentinel));
 void zr_table_row(struct zr_table *t, ...); /* as many texts as there are columns; copied */

@@ -214,8 +214,8 @@ static void show_watched(FILE *out, const struct zr_sheet *page) {
     uint64_t start = w->before.gpu_active;
 
     if (w->active.known)
-        zr_line(out, "host RAM", "peak %s more than before (GPUActive %s to %s)",
-                zr_text_bytes(c, lost_most(w)), zr_text_bytes(a, start), zr_text_bytes(b, w->active.peak));
+        zr_line(out, "host RAM", "peak %s more than before (GPUActive %s to %s)", zr_text_bytes(c, lost_most(w)),
+                zr_text_bytes(a, start), zr_text_bytes(b, w->active.peak));
     else if (lost_most(w) != ZR_ABSENT)
         zr_line(out, "host RAM", "peak %s more than before (of %s that was available)", zr_text_bytes(c, lost_most(w)),
                 zr_text_bytes(a, w->before.available));

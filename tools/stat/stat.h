@@ -33,8 +33,8 @@ struct zr_overview {
     unsigned column; /* of top, by which lines are sorted; not said: in use; of finished ones the newest first */
 };
 /*
- * One line for each process; of a job of several a line of sums, with its processes below it. Returns how many processes
- * there were.
+ * One line for each process; of a job of several a line of sums, with its processes below it. Returns how many there
+ * were.
  */
 size_t zr_overview(FILE *out, const struct zr_view *m, const struct zr_overview *how, bool colour);
 
