@@ -29,7 +29,7 @@ struct object { /* what handles point to; a loader's handle begins with a pointe
     int number;
     bool live;
 };
-static struct object the_driver, cards[TS_CARDS], contexts[TS_CONTEXTS], lists[OBJECTS];
+static struct object the_driver, cards[TS_CARDS], contexts[TS_CONTEXTS];
 static struct physical {
     struct object object;
     size_t size;
@@ -96,7 +96,7 @@ ze_driver_handle_t ts_driver_handle(void) {
     return (ze_driver_handle_t)&the_driver;
 }
 
-static int card_number(ze_device_handle_t device) {
+int ts_card_number(ze_device_handle_t device) {
     const struct object *o = (const struct object *)device;
 
     if (o < cards || o >= cards + TS_CARDS)
@@ -108,6 +108,7 @@ void ts_driver_begin(uint64_t seed) {
     memset(&ts_driver, 0, sizeof ts_driver);
     for (int i = 0; i < TS_CARDS; i++)
         ts_driver.vram[i] = (uint64_t)(8 + ts_mix(seed + 17) % 56) << 20;
+    ts_device_begin(seed);
     the_driver.live = true;
     for (int i = 0; i < TS_CARDS; i++)
         cards[i].number = i;
@@ -238,7 +239,7 @@ static struct ts_block *give_out(enum ts_kind kind, int c, int card, uintptr_t b
 
 static ze_result_t allocate(enum ts_kind kind, ze_context_handle_t context, ze_device_handle_t device, size_t size,
                             size_t alignment, const void *desc, void **out) {
-    int c = ts_context_number(context), card = card_number(device);
+    int c = ts_context_number(context), card = ts_card_number(device);
     size_t pages = (size + TS_PAGE - 1) / TS_PAGE;
     uintptr_t base;
 
@@ -297,7 +298,7 @@ static void take_back(struct ts_block *b) {
         count(b->card, is_limited(b), -(int64_t)b->size);
 }
 
-static ze_result_t give_back(ze_context_handle_t context, void *ptr) {
+static ze_result_t give_back(ze_context_handle_t context, void *ptr, unsigned policy) {
     struct ts_block *b = (struct ts_block *)(uintptr_t)ts_block_at((uintptr_t)ptr);
 
     if (!context)
@@ -318,23 +319,13 @@ static ze_result_t give_back(ze_context_handle_t context, void *ptr) {
         ts_truth.taken((uintptr_t)ptr, b);
     if (!b)
         return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    ts_device_frees(b, policy);
     take_back(b);
     return ZE_RESULT_SUCCESS;
 }
 
 /* --- the door ----------------------------------------------------------------------------------------------------- */
 
-/* A function of the driver: point, effect, point. `subject` is what the step is about. */
-#define DOOR(name, parameters, subject, effect)                                                                        \
-    ze_result_t name parameters; /* the installed header may lack it */                                                \
-    ze_result_t name parameters {                                                                                      \
-        ze_result_t result;                                                                                            \
-        ts_point("before " #name, (const void *)(subject));                                                            \
-        ts_shared->calls++;                                                                                            \
-        result = (effect);                                                                                             \
-        ts_point("after " #name, (const void *)(subject));                                                             \
-        return result;                                                                                                 \
-    }
 /* One that says the same at any time. */
 #define PLAIN(name, parameters, answer)                                                                                \
     ze_result_t name parameters;                                                                                       \
@@ -342,20 +333,20 @@ static ze_result_t give_back(ze_context_handle_t context, void *ptr) {
         return answer;                                                                                                 \
     }
 
-DOOR(zeMemAllocDevice,
-     (ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
-      ze_device_handle_t device, void **out),
-     out ? *out : NULL, allocate(TS_DEVICE, context, device, size, alignment, desc, out))
-DOOR(zeMemAllocHost,
-     (ze_context_handle_t context, const ze_host_mem_alloc_desc_t *desc, size_t size, size_t alignment, void **out),
-     out ? *out : NULL, allocate(TS_HOST, context, NULL, size, alignment, desc, out))
-DOOR(zeMemAllocShared,
-     (ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, const ze_host_mem_alloc_desc_t *host,
-      size_t size, size_t alignment, ze_device_handle_t device, void **out),
-     out ? *out : NULL, allocate(TS_SHARED, context, device, size, alignment, desc &&host ? desc : NULL, out))
-DOOR(zeMemFree, (ze_context_handle_t context, void *ptr), ptr, give_back(context, ptr))
-DOOR(zeMemFreeExt, (ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc, void *ptr), ptr,
-     desc ? give_back(context, ptr) : ZE_RESULT_ERROR_INVALID_NULL_POINTER)
+TS_DOOR(zeMemAllocDevice,
+        (ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
+         ze_device_handle_t device, void **out),
+        out ? *out : NULL, allocate(TS_DEVICE, context, device, size, alignment, desc, out))
+TS_DOOR(zeMemAllocHost,
+        (ze_context_handle_t context, const ze_host_mem_alloc_desc_t *desc, size_t size, size_t alignment, void **out),
+        out ? *out : NULL, allocate(TS_HOST, context, NULL, size, alignment, desc, out))
+TS_DOOR(zeMemAllocShared,
+        (ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, const ze_host_mem_alloc_desc_t *host,
+         size_t size, size_t alignment, ze_device_handle_t device, void **out),
+        out ? *out : NULL, allocate(TS_SHARED, context, device, size, alignment, desc &&host ? desc : NULL, out))
+TS_DOOR(zeMemFree, (ze_context_handle_t context, void *ptr), ptr, give_back(context, ptr, 0))
+TS_DOOR(zeMemFreeExt, (ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc, void *ptr), ptr,
+        desc ? give_back(context, ptr, desc->freePolicy) : ZE_RESULT_ERROR_INVALID_NULL_POINTER)
 
 static ze_result_t answer_properties(const void *ptr, ze_memory_allocation_properties_t *p,
                                      ze_device_handle_t *device) {
@@ -380,10 +371,10 @@ static ze_result_t answer_properties(const void *ptr, ze_memory_allocation_prope
     return ZE_RESULT_SUCCESS;
 }
 
-DOOR(zeMemGetAllocProperties,
-     (ze_context_handle_t context, const void *ptr, ze_memory_allocation_properties_t *properties,
-      ze_device_handle_t *device),
-     ptr, context ? answer_properties(ptr, properties, device) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
+TS_DOOR(zeMemGetAllocProperties,
+        (ze_context_handle_t context, const void *ptr, ze_memory_allocation_properties_t *properties,
+         ze_device_handle_t *device),
+        ptr, context ? answer_properties(ptr, properties, device) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
 
 static ze_result_t answer_range(const void *ptr, void **base, size_t *size) {
     const struct ts_block *b = ts_block_around((uintptr_t)ptr);
@@ -404,8 +395,8 @@ static ze_result_t answer_range(const void *ptr, void **base, size_t *size) {
     return ZE_RESULT_SUCCESS;
 }
 
-DOOR(zeMemGetAddressRange, (ze_context_handle_t context, const void *ptr, void **base, size_t *size), ptr,
-     context ? answer_range(ptr, base, size) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
+TS_DOOR(zeMemGetAddressRange, (ze_context_handle_t context, const void *ptr, void **base, size_t *size), ptr,
+        context ? answer_range(ptr, base, size) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
 
 /* --- contexts and residency --------------------------------------------------------------------------------------- */
 
@@ -420,12 +411,12 @@ static ze_result_t create_context(ze_context_handle_t *out) {
     return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-DOOR(zeContextCreate, (ze_driver_handle_t driver, const ze_context_desc_t *desc, ze_context_handle_t *out), driver,
-     desc ? create_context(out) : ZE_RESULT_ERROR_INVALID_NULL_POINTER)
-DOOR(zeContextCreateEx,
-     (ze_driver_handle_t driver, const ze_context_desc_t *desc, uint32_t number, ze_device_handle_t *devices,
-      ze_context_handle_t *out),
-     driver, desc || number || devices ? create_context(out) : ZE_RESULT_ERROR_INVALID_NULL_POINTER)
+TS_DOOR(zeContextCreate, (ze_driver_handle_t driver, const ze_context_desc_t *desc, ze_context_handle_t *out), driver,
+        desc ? create_context(out) : ZE_RESULT_ERROR_INVALID_NULL_POINTER)
+TS_DOOR(zeContextCreateEx,
+        (ze_driver_handle_t driver, const ze_context_desc_t *desc, uint32_t number, ze_device_handle_t *devices,
+         ze_context_handle_t *out),
+        driver, desc || number || devices ? create_context(out) : ZE_RESULT_ERROR_INVALID_NULL_POINTER)
 
 static ze_result_t destroy_context(ze_context_handle_t context) {
     int c = ts_context_number(context);
@@ -440,11 +431,11 @@ static ze_result_t destroy_context(ze_context_handle_t context) {
     return ZE_RESULT_SUCCESS;
 }
 
-DOOR(zeContextDestroy, (ze_context_handle_t context), context, destroy_context(context))
+TS_DOOR(zeContextDestroy, (ze_context_handle_t context), context, destroy_context(context))
 
 static ze_result_t make_resident(ze_context_handle_t context, ze_device_handle_t device, const void *ptr, bool in) {
     struct ts_block *b = (struct ts_block *)(uintptr_t)ts_block_around((uintptr_t)ptr);
-    int card = card_number(device);
+    int card = ts_card_number(device);
 
     if (!context || !device || card < 0)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -457,10 +448,10 @@ static ze_result_t make_resident(ze_context_handle_t context, ze_device_handle_t
     return ZE_RESULT_SUCCESS;
 }
 
-DOOR(zeContextMakeMemoryResident, (ze_context_handle_t context, ze_device_handle_t device, void *ptr, size_t size), ptr,
-     size ? make_resident(context, device, ptr, true) : ZE_RESULT_ERROR_INVALID_SIZE)
-DOOR(zeContextEvictMemory, (ze_context_handle_t context, ze_device_handle_t device, void *ptr, size_t size), ptr,
-     size ? make_resident(context, device, ptr, false) : ZE_RESULT_ERROR_INVALID_SIZE)
+TS_DOOR(zeContextMakeMemoryResident, (ze_context_handle_t context, ze_device_handle_t device, void *ptr, size_t size),
+        ptr, size ? make_resident(context, device, ptr, true) : ZE_RESULT_ERROR_INVALID_SIZE)
+TS_DOOR(zeContextEvictMemory, (ze_context_handle_t context, ze_device_handle_t device, void *ptr, size_t size), ptr,
+        size ? make_resident(context, device, ptr, false) : ZE_RESULT_ERROR_INVALID_SIZE)
 
 /* --- memory between processes ------------------------------------------------------------------------------------- */
 
@@ -485,11 +476,11 @@ static ze_result_t export_block(const void *ptr, ze_ipc_mem_handle_t *out) {
     return ZE_RESULT_SUCCESS;
 }
 
-DOOR(zeMemGetIpcHandle, (ze_context_handle_t context, const void *ptr, ze_ipc_mem_handle_t *handle), ptr,
-     context ? export_block(ptr, handle) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
+TS_DOOR(zeMemGetIpcHandle, (ze_context_handle_t context, const void *ptr, ze_ipc_mem_handle_t *handle), ptr,
+        context ? export_block(ptr, handle) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
 
-DOOR(zeMemPutIpcHandle, (ze_context_handle_t context, ze_ipc_mem_handle_t handle), handle.data[0] ? context : NULL,
-     context ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
+TS_DOOR(zeMemPutIpcHandle, (ze_context_handle_t context, ze_ipc_mem_handle_t handle), handle.data[0] ? context : NULL,
+        context ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
 
 static ze_result_t open_import(ze_ipc_mem_handle_t handle, void **out) {
     struct handle h;
@@ -507,10 +498,10 @@ static ze_result_t open_import(ze_ipc_mem_handle_t handle, void **out) {
     return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-DOOR(zeMemOpenIpcHandle,
-     (ze_context_handle_t context, ze_device_handle_t device, ze_ipc_mem_handle_t handle, ze_ipc_memory_flags_t flags,
-      void **out),
-     flags ? NULL : device, context ? open_import(handle, out) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
+TS_DOOR(zeMemOpenIpcHandle,
+        (ze_context_handle_t context, ze_device_handle_t device, ze_ipc_mem_handle_t handle,
+         ze_ipc_memory_flags_t flags, void **out),
+        flags ? NULL : device, context ? open_import(handle, out) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
 
 /* As Intel's driver has it: a block that holds this address is freed by it. */
 static ze_result_t close_import(ze_context_handle_t context, const void *ptr) {
@@ -521,12 +512,12 @@ static ze_result_t close_import(ze_context_handle_t context, const void *ptr) {
             return ZE_RESULT_SUCCESS;
         }
     if (ts_block_at((uintptr_t)ptr))
-        return give_back(context, (void *)(uintptr_t)ptr);
+        return give_back(context, (void *)(uintptr_t)ptr, 0);
     return ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-DOOR(zeMemCloseIpcHandle, (ze_context_handle_t context, const void *ptr), ptr,
-     context ? close_import(context, ptr) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
+TS_DOOR(zeMemCloseIpcHandle, (ze_context_handle_t context, const void *ptr), ptr,
+        context ? close_import(context, ptr) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
 
 /* --- virtual and physical memory ---------------------------------------------------------------------------------- */
 
@@ -562,7 +553,7 @@ static ze_result_t unreserve(const void *ptr, size_t size) {
 
 static ze_result_t create_physical(ze_device_handle_t device, const ze_physical_mem_desc_t *desc,
                                    ze_physical_mem_handle_t *out) {
-    int card = card_number(device);
+    int card = ts_card_number(device);
 
     if (!desc || !out)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -622,84 +613,24 @@ static ze_result_t unmap_physical(const void *ptr, size_t size) {
     return ZE_RESULT_SUCCESS;
 }
 
-DOOR(zeVirtualMemReserve, (ze_context_handle_t context, const void *start, size_t size, void **out), start,
-     context ? reserve(size, out) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
-DOOR(zeVirtualMemFree, (ze_context_handle_t context, const void *ptr, size_t size), ptr,
-     context ? unreserve(ptr, size) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
-DOOR(zeVirtualMemMap,
-     (ze_context_handle_t context, const void *ptr, size_t size, ze_physical_mem_handle_t physical, size_t offset,
-      ze_memory_access_attribute_t access),
-     ptr, context &&access && !offset ? map_physical(ptr, size, physical) : ZE_RESULT_ERROR_INVALID_ARGUMENT)
-DOOR(zeVirtualMemUnmap, (ze_context_handle_t context, const void *ptr, size_t size), ptr,
-     context ? unmap_physical(ptr, size) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
-DOOR(zePhysicalMemCreate,
-     (ze_context_handle_t context, ze_device_handle_t device, ze_physical_mem_desc_t *desc,
-      ze_physical_mem_handle_t *out),
-     device, context ? create_physical(device, desc, out) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
-DOOR(zePhysicalMemDestroy, (ze_context_handle_t context, ze_physical_mem_handle_t physical), physical,
-     context ? destroy_physical(physical) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
+TS_DOOR(zeVirtualMemReserve, (ze_context_handle_t context, const void *start, size_t size, void **out), start,
+        context ? reserve(size, out) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
+TS_DOOR(zeVirtualMemFree, (ze_context_handle_t context, const void *ptr, size_t size), ptr,
+        context ? unreserve(ptr, size) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
+TS_DOOR(zeVirtualMemMap,
+        (ze_context_handle_t context, const void *ptr, size_t size, ze_physical_mem_handle_t physical, size_t offset,
+         ze_memory_access_attribute_t access),
+        ptr, context &&access && !offset ? map_physical(ptr, size, physical) : ZE_RESULT_ERROR_INVALID_ARGUMENT)
+TS_DOOR(zeVirtualMemUnmap, (ze_context_handle_t context, const void *ptr, size_t size), ptr,
+        context ? unmap_physical(ptr, size) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
+TS_DOOR(zePhysicalMemCreate,
+        (ze_context_handle_t context, ze_device_handle_t device, ze_physical_mem_desc_t *desc,
+         ze_physical_mem_handle_t *out),
+        device, context ? create_physical(device, desc, out) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
+TS_DOOR(zePhysicalMemDestroy, (ze_context_handle_t context, ze_physical_mem_handle_t physical), physical,
+        context ? destroy_physical(physical) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
 PLAIN(zeVirtualMemQueryPageSize, (ze_context_handle_t context, ze_device_handle_t device, size_t size, size_t *page),
       (*page = TS_PAGE, context &&device &&size ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT))
-
-/* --- commands: synchronous, for check's worker -------------------------------------------------------------------- */
-
-static ze_result_t create_list(ze_command_list_handle_t *out) {
-    for (int i = 0; i < OBJECTS; i++)
-        if (!lists[i].live) {
-            lists[i].live = true;
-            ts_driver.lists++;
-            *out = (ze_command_list_handle_t)&lists[i];
-            return ZE_RESULT_SUCCESS;
-        }
-    return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-}
-
-static ze_result_t destroy_list(ze_command_list_handle_t list) {
-    struct object *o = (struct object *)list;
-
-    if (!o->live)
-        ts_violation("the driver is asked to destroy a command list twice");
-    o->live = false;
-    ts_driver.lists--;
-    return ZE_RESULT_SUCCESS;
-}
-
-/* Both ends have to be memory of this driver that is allocated now. */
-static void must_be_live(const void *ptr, size_t size, const char *what) {
-    const struct ts_block *b = ts_block_around((uintptr_t)ptr);
-
-    if (!b || (uintptr_t)ptr + size > b->base + b->room)
-        ts_violation("a command %s %zu bytes at %p, which is not allocated", what, size, ptr);
-}
-
-static ze_result_t fill(void *ptr, const void *pattern, size_t pattern_size, size_t size) {
-    must_be_live(ptr, size, "fills");
-    if (pattern_size == 1)
-        memset(ptr, *(const unsigned char *)pattern, size);
-    return ZE_RESULT_SUCCESS;
-}
-
-static ze_result_t copy(void *to, const void *from, size_t size) {
-    must_be_live(to, size, "writes");
-    must_be_live(from, size, "reads");
-    memcpy(to, from, size);
-    return ZE_RESULT_SUCCESS;
-}
-
-DOOR(zeCommandListCreateImmediate,
-     (ze_context_handle_t context, ze_device_handle_t device, const ze_command_queue_desc_t *desc,
-      ze_command_list_handle_t *out),
-     device, context &&desc ? create_list(out) : ZE_RESULT_ERROR_INVALID_NULL_HANDLE)
-DOOR(zeCommandListDestroy, (ze_command_list_handle_t list), list, destroy_list(list))
-DOOR(zeCommandListAppendMemoryFill,
-     (ze_command_list_handle_t list, void *ptr, const void *pattern, size_t pattern_size, size_t size,
-      ze_event_handle_t event, uint32_t count_, ze_event_handle_t *events),
-     ptr, list || event || count_ || events ? fill(ptr, pattern, pattern_size, size) : ZE_RESULT_ERROR_INVALID_ARGUMENT)
-DOOR(zeCommandListAppendMemoryCopy,
-     (ze_command_list_handle_t list, void *to, const void *from, size_t size, ze_event_handle_t event, uint32_t count_,
-      ze_event_handle_t *events),
-     from, list || event || count_ || events ? copy(to, from, size) : ZE_RESULT_ERROR_INVALID_ARGUMENT)
-DOOR(zeDeviceSynchronize, (ze_device_handle_t device), device, ZE_RESULT_SUCCESS)
 
 /* --- drivers and devices ------------------------------------------------------------------------------------------ */
 
@@ -719,7 +650,7 @@ static ze_result_t devices(uint32_t *number, ze_device_handle_t *out) {
 }
 
 static ze_result_t device_properties(ze_device_handle_t device, ze_device_properties_t *p) {
-    int card = card_number(device);
+    int card = ts_card_number(device);
 
     if (card < 0)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -746,7 +677,7 @@ static void answer_usable(void *next, int card) {
 }
 
 static ze_result_t memory_properties(ze_device_handle_t device, uint32_t *number, ze_device_memory_properties_t *p) {
-    int card = card_number(device);
+    int card = ts_card_number(device);
 
     if (card < 0)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -760,15 +691,16 @@ static ze_result_t memory_properties(ze_device_handle_t device, uint32_t *number
 
 static ze_result_t pci(ze_device_handle_t device, ze_pci_ext_properties_t *p) {
     memset(&p->address, 0, sizeof p->address);
-    p->address.bus = 3 + (uint32_t)card_number(device);
+    p->address.bus = 3 + (uint32_t)ts_card_number(device);
     return ZE_RESULT_SUCCESS;
 }
 
 PLAIN(zeInit, (ze_init_flags_t flags), flags <= 3 ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ENUMERATION)
 PLAIN(zeDriverGet, (uint32_t * number, ze_driver_handle_t *out), drivers(number, out))
-DOOR(zeDeviceGet, (ze_driver_handle_t driver, uint32_t *number, ze_device_handle_t *out), driver, devices(number, out))
-DOOR(zeDeviceGetProperties, (ze_device_handle_t device, ze_device_properties_t *p), device,
-     device_properties(device, p))
-DOOR(zeDeviceGetMemoryProperties, (ze_device_handle_t device, uint32_t *number, ze_device_memory_properties_t *p),
-     device, memory_properties(device, number, p))
+TS_DOOR(zeDeviceGet, (ze_driver_handle_t driver, uint32_t *number, ze_device_handle_t *out), driver,
+        devices(number, out))
+TS_DOOR(zeDeviceGetProperties, (ze_device_handle_t device, ze_device_properties_t *p), device,
+        device_properties(device, p))
+TS_DOOR(zeDeviceGetMemoryProperties, (ze_device_handle_t device, uint32_t *number, ze_device_memory_properties_t *p),
+        device, memory_properties(device, number, p))
 PLAIN(zeDevicePciGetPropertiesExt, (ze_device_handle_t device, ze_pci_ext_properties_t *p), pci(device, p))

@@ -25,7 +25,7 @@ static ze_device_handle_t devices[TS_CARDS];
 
 /* --- chance ------------------------------------------------------------------------------------------------------- */
 
-static uint64_t draw(struct actor *a) {
+uint64_t draw(struct actor *a) {
     a->random = ts_mix(a->random);
     return a->random;
 }
@@ -39,7 +39,7 @@ static bool is_usual(struct actor *a) {
     return below(a, 8) < 5;
 }
 
-static size_t some_size(struct actor *a) {
+size_t some_size(struct actor *a) {
     static const size_t sizes[] = {1,         512,       4 * KIB,   64 * KIB, 64 * KIB,
                                    100 * KIB, 192 * KIB, 512 * KIB, 1 * MIB,  3 * MIB};
 
@@ -51,8 +51,7 @@ static size_t some_size(struct actor *a) {
     return size < 4 * KIB || below(a, 3) ? size : size - below(a, 128);
 }
 
-/* A context that lives until leave_context(); -1 if there is none. */
-static int enter_context(struct actor *a) {
+int enter_context(struct actor *a) {
     unsigned first = below(a, TS_CONTEXTS);
 
     for (unsigned i = 0; i < TS_CONTEXTS; i++) {
@@ -73,12 +72,15 @@ static bool enter_this_context(int c) {
     return true;
 }
 
-static void leave_context(int c) {
+ze_context_handle_t program_context(int c) {
+    return contexts[c];
+}
+
+void leave_context(int c) {
     context_uses[c]--;
 }
 
-/* One of the owners that `fits`, NO_OWNER if there is none. */
-static int some_owner(struct actor *a, bool (*fits)(const struct owner *o)) {
+int some_owner(struct actor *a, bool (*fits)(const struct owner *o)) {
     int found = NO_OWNER;
     unsigned count = 0;
 
@@ -157,12 +159,17 @@ int do_alloc_past(int c, size_t size, bool fresh) {
     return i;
 }
 
-/* policy: -1 zeMemFree, else that of zeMemFreeExt. */
+/*
+ * policy: -1 zeMemFree, else that of zeMemFreeExt. A program that frees what a command uses has to have the driver
+ * wait.
+ */
 ze_result_t do_free(const void *ptr, int c, int policy) {
     ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC};
     void *p = (void *)(uintptr_t)ptr;
     ze_result_t result;
 
+    if (policy <= 0 && ts_device_uses(ts_block_at((uintptr_t)p)))
+        policy = ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE;
     truth_free_begins(p);
     desc.freePolicy = policy < 0 ? 0 : (uint32_t)policy;
     if (policy < 0)
@@ -235,6 +242,7 @@ void program_opens(void) {
 
     memset(context_uses, 0, sizeof context_uses);
     memset(context_there, 0, sizeof context_there);
+    submits_begin();
     held = (struct held){0};
     if (zeInit(0) != ZE_RESULT_SUCCESS || zeDeviceGet(ts_driver_handle(), &count, devices) != ZE_RESULT_SUCCESS ||
         count != TS_CARDS)
@@ -316,7 +324,7 @@ static void free_owner(struct actor *a, int i, int policy, const char *what) {
     int c = owners[i].context;
     const void *p = (const void *)owners[i].p;
 
-    if (!enter_this_context(c))
+    if (owners[i].submitting || !enter_this_context(c))
         return;
     ts_operation(a->index, "%s %p, context %d, policy %d", what, p, c, policy);
     do_free(p, c, policy);
@@ -394,7 +402,7 @@ static void op_free_elsewhere(struct actor *a) {
 
     if (c < 0)
         return;
-    if (i != NO_OWNER && enter_this_context(owners[i].context)) {
+    if (i != NO_OWNER && !owners[i].submitting && enter_this_context(owners[i].context)) {
         p = (const void *)owners[i].p;
         ts_operation(a->index, "free %p of context %d through context %d", p, owners[i].context, c);
         do_free(p, c, -1);
@@ -765,12 +773,20 @@ const struct operation operations[] = {
     {"refuse_alloc", 1, op_refuse_alloc, 0, 0},
     {"refuse_free", 1, op_refuse_free, 0, 0},
     {"fdinfo", 3, op_fdinfo, FLAKY, 0},
+    {"submit", 6, op_submit, 0, SEVERAL},
+    {"work", 4, op_work, 0, SEVERAL},
+    {"execute", 3, op_execute, 0, SEVERAL},
+    {"wait", 4, op_wait, 0, SEVERAL},
+    {"wait_device", 1, op_wait_device, 0, SEVERAL},
+    {"event", 5, op_event, 0, SEVERAL},
+    {"slot_end", 1, op_slot_end, 0, SEVERAL},
 };
 const unsigned operation_count = sizeof operations / sizeof *operations;
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 void program_closes(void) {
+    submits_end();
     for (int i = 0; i < owner_count; i++)
         if (owner_is_held(&owners[i])) {
             ts_operation(MOST_OPERATIONS + (unsigned)i, "free %p at the end", (void *)owners[i].p);

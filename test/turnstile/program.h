@@ -37,6 +37,7 @@ struct owner { /* one allocation of the program, from its call on; never forgott
     uint64_t called, returned, free_called, gone; /* times of the truth; 0: not yet */
     uint32_t frees;                               /* in flight: the threads, a bit each */
     unsigned calls;                               /* that other threads are in about it */
+    unsigned submitting;                          /* of them, those that must be over before it is freed */
     uint64_t given;                               /* when the driver gave out its block */
     bool exported, orphaned;
     bool spent;     /* being freed, and the driver has given its address to somebody else already */
@@ -96,6 +97,15 @@ struct operation {
     void (*act)(struct actor *a);
     unsigned needs, not_with; /* flags of the setting */
 };
+/* For operations in other files. */
+uint64_t draw(struct actor *a);
+/* A context that lives until leave_context(); -1 if there is none. */
+int enter_context(struct actor *a);
+void leave_context(int c);
+ze_context_handle_t program_context(int c);
+/* One of the owners that `fits`, NO_OWNER if there is none. */
+int some_owner(struct actor *a, bool (*fits)(const struct owner *o));
+size_t some_size(struct actor *a);
 extern const struct operation operations[];
 extern const unsigned operation_count;
 void operations_begin(void);
@@ -121,6 +131,18 @@ struct held { /* what is no block */
 };
 extern struct held held;
 extern uint64_t program_seed;
+
+/* --- submits.c: what the device is given to do, and waits --------------------------------------------------------- */
+void submits_begin(void);
+/* Everything is done, and lists, queues and events are gone. */
+void submits_end(void);
+void op_submit(struct actor *a);
+void op_work(struct actor *a);
+void op_execute(struct actor *a);
+void op_wait(struct actor *a);
+void op_wait_device(struct actor *a);
+void op_event(struct actor *a);
+void op_slot_end(struct actor *a);
 
 /* --- rest.c: what must hold when nobody is in a call -------------------------------------------------------------- */
 void rest_compare(const char *when, bool everything_freed);

@@ -115,6 +115,10 @@ int ts_self(void) {
     return self;
 }
 
+bool ts_is_daemon(void) {
+    return self >= 0 && crowd && crowd->thread[self].start;
+}
+
 uint64_t ts_now(void) {
     return ts_shared->steps;
 }

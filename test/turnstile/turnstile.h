@@ -70,6 +70,8 @@ void ts_process_ends(void) __attribute__((noreturn));
 void ts_end(void);
 /* The number of the calling thread, or -1. */
 int ts_self(void);
+/* Whether the preload has started this thread. */
+bool ts_is_daemon(void);
 /* A number that increases at every point. */
 uint64_t ts_now(void);
 /* What the calling thread does from now on; its random stream begins anew. NULL: nothing. */
@@ -149,5 +151,35 @@ ze_driver_handle_t ts_driver_handle(void);
 void *ts_allocate_past(int context, size_t size, bool fresh);
 /* Writes what the kernel says. */
 void ts_kernel_tells(void);
+/* -1: it is none. */
+int ts_card_number(ze_device_handle_t device);
+
+/* --- device.c: commands ------------------------------------------------------------------------------------------- */
+void ts_device_begin(uint64_t seed);
+/* Now and then a command is done; all are done. */
+void ts_device_goes_on(void);
+void ts_device_finishes(void);
+/* Whether a command that is not done uses this block. */
+bool ts_device_uses(const struct ts_block *b);
+void ts_device_frees(const struct ts_block *b, unsigned policy);
+/* Whether commands of a list or a queue are not done; will signal an event; count for a fence. */
+bool ts_device_is_busy(const void *list_or_queue);
+bool ts_device_signals(ze_event_handle_t event);
+bool ts_device_fences(ze_fence_handle_t fence);
+
+/* --- the door ----------------------------------------------------------------------------------------------------- */
+
+/* A function of the driver: point, effect, point. `subject` is what the step is about. */
+#define TS_DOOR(name, parameters, subject, effect)                                                                     \
+    ze_result_t name parameters; /* the installed header may lack it */                                                \
+    ze_result_t name parameters {                                                                                      \
+        ze_result_t result;                                                                                            \
+        ts_point("before " #name, (const void *)(subject));                                                            \
+        ts_shared->calls++;                                                                                            \
+        ts_device_goes_on();                                                                                           \
+        result = (effect);                                                                                             \
+        ts_point("after " #name, (const void *)(subject));                                                             \
+        return result;                                                                                                 \
+    }
 
 #endif

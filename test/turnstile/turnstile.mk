@@ -1,8 +1,8 @@
 # The turnstile: programs under the preload, one thread at a time at the driver's door (test/turnstile/README.md).
 TURN := $(B)/turnstile
 TURN_FLAGS = $(filter-out -MMD -MP,$(BASE)) -O2 -g
-TURN_BELOW := test/turnstile/scheduler.c test/turnstile/driver.c
-TURN_ABOVE := $(addprefix test/turnstile/,main.c run.c operations.c truth.c rest.c record.c script.c segment.c settings.c)
+TURN_BELOW := $(addprefix test/turnstile/,scheduler.c driver.c device.c)
+TURN_ABOVE := $(addprefix test/turnstile/,main.c run.c operations.c submits.c truth.c rest.c record.c script.c segment.c settings.c)
 
 $(TURN)/libze_loader.so.1: $(TURN_BELOW) test/turnstile/turnstile.h
 	@mkdir -p $(@D)
