@@ -37,6 +37,11 @@ enum zeroute_type {
     ZEROUTE_PEAK = 3,      /* the highest value that a gauge had, signed: see zeroute_segment_field.total */
     ZEROUTE_HISTOGRAM = 4, /* zeroute_segment_histogram, one in each shard */
     ZEROUTE_TEXT = 5,      /* NUL-terminated, zeroute_segment_text */
+    /*
+     * A text, too, of lines "TN": fields of type T and name N that are zero or empty. The segment of a process that
+     * has ended has their names alone, to be small.
+     */
+    ZEROUTE_ZEROS = 6,
 };
 
 enum zeroute_place {

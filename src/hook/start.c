@@ -35,7 +35,7 @@ static const struct zr_module modules[] = {
     {.fork_child = zr_free_fork_child},
     {.fork_child = zr_shortage_fork_child, .process_end = zr_shortage_process_end},
     {.fork_child = zr_sycl_fork_child},
-    {.thread_end = zr_stats_thread_end},
+    {.thread_end = zr_stats_thread_end, .process_end = zr_stats_process_end},
 };
 
 /*

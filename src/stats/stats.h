@@ -227,6 +227,14 @@ static inline struct zr_shard *zr_segment_shard(unsigned n) {
     return (struct zr_shard *)(void *)(zr_segment.shards + n * sizeof(struct zr_shard));
 }
 
+/* --- compact.c: the segment of a process that ends, made small --------------------------------- */
+
+/*
+ * Exchanges the segment for one of a few KiB that says the same. Nothing is counted any more. Keeps
+ * the old one where that fails.
+ */
+void zr_stats_process_end(void);
+
 /* --- control.c: requests that `zeroute ctl` has written into the segment ---------------------- */
 
 /*

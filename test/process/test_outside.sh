@@ -176,32 +176,58 @@ promise "gc removes a dead segment of an older layout" in_private_shm other_layo
 promise "gc removes a dead segment of a newer layout" in_private_shm other_layout 99 gc
 promise "any command removes it" in_private_shm other_layout 99 stat
 
-# Finished for a minute, a segment keeps what is not zero: as much is shown of it, in a few pages.
+# The segment of a process that has ended keeps values that are not zero, and the names of the others, in a few pages:
+# those who end make it small themselves, and for those who were killed the next command of their user does it.
+kib() { du -k "$1"/*.* | cut -f1; }
+as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
 finished() {
-    "$B/zeroute" stat --all --finished && "$B/zeroute" stat --json --finished |
-        python3 -c 'import json, sys
+    [ $# = 1 ] || "$B/zeroute" stat --all --finished
+    "$B/zeroute" stat --json --finished | python3 -c 'import json, sys
 for p in json.load(sys.stdin)["processes"]:
-    print({name: value for name, value in p["fields"].items() if value}, p["fingerprint"])'
+    print(sorted(p["fields"].items()), p["fingerprint"])'
 }
 made_small() {
     local before file
+    as_nobody env LD_PRELOAD="$B/libzeroute.so" "$B/test/process/run_work" keep 3 die >/dev/null
+    [ "$(kib zeroute-65534)" -gt 200 ] || return 1
+    before=$(finished) && [ -n "$before" ] && [ "$(kib zeroute-65534)" -gt 200 ] || return 1
+    as_nobody "$B/zeroute" stat >/dev/null
+    [ "$(kib zeroute-65534)" -le 48 ] || { kib zeroute-65534; return 1; }
+    same "$(finished)" "$before"
+}
+ends_small() {
     LD_PRELOAD=$B/libzeroute.so "$B/test/process/run_work" keep 3 >/dev/null || return 1
-    before=$(finished) && [ -n "$before" ] || return 1
+    [ "$(kib zeroute-0)" -le 48 ] || { kib zeroute-0; return 1; }
+    finished json >"$dir/ended"
+    rm zeroute-0/*.*
+    LD_PRELOAD=$B/libzeroute.so "$B/test/process/run_work" keep 3 die >/dev/null
+    finished json >"$dir/killed"
+    python3 - "$dir/ended" "$dir/killed" <<'PYTHON'
+import ast, sys
+ended, killed = (dict(ast.literal_eval(open(f).read().split("] {")[0] + "]")) for f in sys.argv[1:])
+left = {f for f in ended if f.startswith("left.")}
+assert left and set(ended) - left == set(killed), set(ended) ^ set(killed)
+differ = {f for f in killed if ended[f] != killed[f] and not f.startswith("latency.")}
+assert not differ, differ
+assert ended["left.bytes"] == 3 << 20, ended["left.bytes"]
+PYTHON
+}
+at_most_a_thousand() {
+    local file
+    LD_PRELOAD=$B/libzeroute.so "$B/test/process/run_work" keep 3 >/dev/null || return 1
+    file=$(echo zeroute-0/*.*)
+    for i in $(seq 1500); do cp -p "$file" "${file%.*}.$(printf %016x "$i")"; done
     touch -d '50 seconds ago' zeroute-0/*.*
     "$B/zeroute" stat >/dev/null
-    [ "$(du -k zeroute-0/*.* | cut -f1)" -gt 200 ] || { echo "small too soon"; return 1; }
+    same "$(find zeroute-0 -name '*.*' | wc -l)" 1501 || return 1 # somebody may still be reading them
     touch -d '70 seconds ago' zeroute-0/*.*
     "$B/zeroute" stat >/dev/null
-    [ "$(du -k zeroute-0/*.* | cut -f1)" -le 32 ] || { du -k zeroute-0/*; return 1; }
-    same "$(finished)" "$before" || return 1
-    file=$(echo zeroute-0/*.*)
-    for i in $(seq 1100); do cp -p "$file" "${file%.*}.$(printf %016x "$i")"; done
+    same "$(find zeroute-0 -name '*.*' | wc -l)" 1000 || return 1
+    for i in $(seq 5000); do cp -p "$file" "${file%.*}.$(printf %016x "$i")"; done
+    touch zeroute-0/*.*
     "$B/zeroute" stat >/dev/null
     same "$(find zeroute-0 -name '*.*' | wc -l)" 1000
 }
-export -f finished made_small
-promise "dead segments are made small, and at most a thousand are kept" in_private_shm made_small
-
 # Its maker was killed before the segment was whole.
 killed_first() {
     LD_PRELOAD=$B/test/process/libkilled.so:$B/libzeroute.so "$B/test/process/run_work" keep 1

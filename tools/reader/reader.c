@@ -335,10 +335,50 @@ static bool histogram(const struct image *m, struct zeroute_snapshot *s, const s
     return true;
 }
 
+/* The names of the fields that are zero, where the segment has no more of them; NULL if it has them all. */
+static char *zeros_of(struct image *m, struct zeroute_snapshot *s, size_t *count) {
+    *count = 0;
+    if (!m->h->field_count)
+        return NULL;
+    struct zeroute_segment_field f = field_at(m, m->h->field_count - 1); /* it is the last one */
+    if (f.type != ZEROUTE_ZEROS)
+        return NULL;
+    char *text = (char *)(uintptr_t)read_text(m, s, m->h->globals_offset + f.offset, f.stride);
+    for (const char *at = text; (at = strchr(at, '\n')); at++)
+        ++*count;
+    return *count && *count + m->h->field_count <= MOST_FIELDS ? text : NULL;
+}
+
+/* The names stay where they are. */
+static bool add_zeros(struct zeroute_snapshot *s, char *text) {
+    static const uint64_t none[ZEROUTE_BUCKETS];
+    for (char *end; text && (end = strchr(text, '\n')); text = end + 1) {
+        unsigned type = (unsigned)(*text - '0');
+        *end = '\0';
+        if (type < ZEROUTE_COUNTER || type > ZEROUTE_TEXT)
+            continue;
+        struct zeroute_field *out = &s->field[s->field_count++];
+        *out = (struct zeroute_field){.name = text + 1,
+                                      .unit = "",
+                                      .help = "",
+                                      .type = (enum zeroute_type)type,
+                                      .text = type == ZEROUTE_TEXT ? "" : NULL};
+        if (type != ZEROUTE_HISTOGRAM)
+            continue;
+        out->buckets = none;
+        if (!zeroute_name_derived(s, out))
+            return false;
+        zeroute_derive(out, 0);
+        s->field_count += ZEROUTE_DERIVED;
+    }
+    return true;
+}
+
 static bool add_fields(struct image *m, struct zeroute_snapshot *s) {
     const struct zeroute_segment_header *h = m->h;
-    size_t seen = 0; /* histograms */
-    s->field = calloc(h->field_count + m->histograms * ZEROUTE_DERIVED + 1, sizeof *s->field);
+    size_t seen = 0, zeros; /* histograms, and fields without a value */
+    char *zero_names = zeros_of(m, s, &zeros);
+    s->field = calloc(h->field_count + (m->histograms + zeros) * (1 + ZEROUTE_DERIVED) + 1, sizeof *s->field);
     if (!s->field)
         return false;
     for (unsigned i = 0; i < h->field_count; i++) {
@@ -376,7 +416,7 @@ static bool add_fields(struct image *m, struct zeroute_snapshot *s) {
         }
         s->field_count++;
     }
-    return true;
+    return add_zeros(s, zero_names);
 }
 
 /*

@@ -402,6 +402,9 @@ void zeroute_list_free(struct zeroute_list *list) {
 enum zeroute_state zeroute_state_now(const struct zeroute_process *p, int fd) {
     struct search s = {.began_ns = wall_ns()};
     struct zeroute_process again = {.pid_inside = p->pid_inside, .uid = p->uid, .inode = p->inode};
+    struct stat st;
+    if (fstat(fd, &st) == 0)
+        again.inode = st.st_ino;
     s.own_namespace = zeroute_namespace("self", "pid");
     zeroute_read_line("/proc/sys/kernel/random/boot_id", s.boot_id, sizeof s.boot_id);
     examine(&s, &again, fd);

@@ -72,13 +72,28 @@ static int open_directory_of(const struct zeroute_process *p) {
     return zeroute_open(directory, O_RDONLY | O_DIRECTORY);
 }
 
-int zeroute_open_listed(const struct zeroute_process *p, int *directory) {
+/* A process that ends exchanges its segment for a small one, and so does who finds a large one of a dead process. */
+static bool is_made_small(const struct zeroute_process *p, int fd, const struct stat *st) {
+    struct zeroute_segment_header h;
+    const ssize_t size = offsetof(struct zeroute_segment_header, created_ns);
+    if (!S_ISREG(st->st_mode) || st->st_dev != p->device || !p->nonce || pread(fd, &h, (size_t)size, 0) != size)
+        return false;
+    return h.magic == ZEROUTE_SEGMENT_MAGIC && h.nonce == p->nonce && (int)h.pid == p->pid_inside;
+}
+
+static bool is_listed(const struct zeroute_process *p, int fd) {
     struct stat st;
+    if (fstat(fd, &st))
+        return false;
+    return (st.st_dev == p->device && st.st_ino == p->inode) || is_made_small(p, fd, &st);
+}
+
+int zeroute_open_listed(const struct zeroute_process *p, int *directory) {
     int in = open_directory_of(p);
     int fd =
         in < 0 ? -1 : openat(in, strrchr(p->path, '/') + 1, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     int saved = errno;
-    if (fd >= 0 && (fstat(fd, &st) || st.st_dev != p->device || st.st_ino != p->inode)) {
+    if (fd >= 0 && !is_listed(p, fd)) {
         close(fd);
         fd = -1;
         saved = ESTALE;

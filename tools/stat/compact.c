@@ -20,6 +20,7 @@ struct plan {
     size_t fields, texts, histograms; /* how many fields, bytes of texts, how many histograms */
     size_t fields_at, globals_at, shard_at, fingerprint_at, size;
     size_t fingerprint; /* bytes */
+    size_t zeros;       /* bytes of the lines of ZEROUTE_ZEROS */
 };
 
 static size_t whole_words(size_t bytes) {
@@ -30,11 +31,9 @@ static size_t text_room(const struct zeroute_field *f) {
     return whole_words(sizeof(struct zeroute_segment_text) + strlen(f->text) + 1);
 }
 
-/* Of what was left at the end it counts that it is known: a process that was killed has no such figure. */
+/* Of the others the names are kept. */
 static bool is_worth_keeping(const struct zeroute_field *f) {
-    if (f->type == ZEROUTE_TEXT)
-        return f->text && *f->text;
-    return f->value || strncmp(f->name, "left.", strlen("left.")) == 0;
+    return f->type == ZEROUTE_TEXT ? f->text && *f->text : f->value;
 }
 
 /* A histogram is followed by what the reader has worked out of it. */
@@ -50,14 +49,18 @@ static struct plan plan_of(const struct zeroute_snapshot *s, size_t fingerprint)
     for (size_t i = 0; i < s->field_count; i = next_field(s, i)) {
         const struct zeroute_field *f = &s->field[i];
 
-        if (!is_worth_keeping(f))
+        if (!is_worth_keeping(f)) {
+            p.zeros += 1 + strlen(f->name) + 1;
             continue;
+        }
         p.fields++;
         if (f->type == ZEROUTE_HISTOGRAM)
             p.histograms++;
         else if (f->type == ZEROUTE_TEXT)
             p.texts += text_room(f);
     }
+    p.fields++; /* of the zeros */
+    p.texts += whole_words(sizeof(struct zeroute_segment_text) + p.zeros + 1);
     p.fields_at = whole_words(sizeof(struct zeroute_segment_header));
     p.globals_at = p.fields_at + p.fields * sizeof(struct zeroute_segment_field);
     p.fingerprint_at = p.globals_at + WORD + p.fields * WORD + p.texts; /* no offset is 0 */
@@ -111,6 +114,26 @@ static void lay_fields(char *file, const struct plan *p, const struct zeroute_sn
         }
         out++;
     }
+}
+
+/* The last of the fields: the names of those that are not there. */
+static void lay_zeros(char *file, const struct plan *p, const struct zeroute_snapshot *s) {
+    size_t room = whole_words(sizeof(struct zeroute_segment_text) + p->zeros + 1);
+    size_t at = p->fingerprint_at - room; /* the last of the texts */
+    struct zeroute_segment_text head = {.length = (uint32_t)p->zeros};
+    struct zeroute_segment_field *field = (void *)(file + p->globals_at - sizeof *field);
+    char *to = file + at + sizeof head;
+
+    *field = (struct zeroute_segment_field){.name = "zeros",
+                                            .type = ZEROUTE_ZEROS,
+                                            .place = ZEROUTE_GLOBAL,
+                                            .count = 1,
+                                            .offset = (uint32_t)(at - p->globals_at),
+                                            .stride = (uint32_t)room};
+    memcpy(file + at, &head, sizeof head);
+    for (size_t i = 0; i < s->field_count; i = next_field(s, i))
+        if (!is_worth_keeping(&s->field[i]))
+            to += sprintf(to, "%u%s\n", (unsigned)s->field[i].type, s->field[i].name);
 }
 
 static void lay_header(char *file, const struct plan *p, struct zeroute_segment_header h, uint64_t activity_ns) {
@@ -179,6 +202,7 @@ static char *make_compact(int fd, size_t *size) {
     if (file) {
         lay_header(file, &p, h, s->last_activity_ns);
         lay_fields(file, &p, s);
+        lay_zeros(file, &p, s);
         if (text)
             memcpy(file + p.fingerprint_at, text, fingerprint);
         *size = p.size;

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #define OLD_SECONDS 600
-#define COMPACT_SECONDS 60 /* until then whoever has started the process may be reading its segment */
+#define READ_SECONDS 60 /* until then whoever has started the process may read its segment */
 #define COMPACT_BYTES (96 << 10)
-#define COMPACTED_AT_ONCE 256 /* by one command: each takes a millisecond */
+#define COMPACTED_AT_ONCE 256 /* by one command: each takes half a millisecond */
 #define MOST_KEPT 1000
 
 /* Another's is left to them: root asks for it. What is not root's own cannot be removed by others anyway. */
@@ -76,7 +76,8 @@ static int open_dead(const struct zeroute_process *p, int *directory, struct sta
     int fd = found_by_who_may(p) ? zr_outside_open(p, directory) : -1;
     if (fd < 0)
         return -1;
-    enum zeroute_state now = zr_outside_state(p);
+    /* Who has ended has ended; all else is asked again. */
+    enum zeroute_state now = p->state == ZEROUTE_FINISHED ? p->state : zr_outside_state(p);
     if (fstat(fd, st) == 0 && (now == ZEROUTE_FINISHED || (now == ZEROUTE_UNKNOWN && is_abandoned(p, fd, st))))
         return fd;
     close(fd);
@@ -106,48 +107,64 @@ bool zr_gc_remove(const struct zeroute_process *p, bool all_users) {
 
 /* What the dead segments of one user may still cost a command. */
 struct tidying {
-    size_t beyond;     /* so many are too many: the oldest go */
-    unsigned compacts; /* so many may be made small now */
+    size_t beyond; /* so many are too many: the oldest go */
+    bool many;     /* far too many: nobody who might still read them is waited for */
 };
 
 /*
  * How long a process has been finished is in no file. The time stamp of its segment stands in for
- * it: the first command that finds it finished sets it.
+ * it: the first command that finds it finished sets it. Returns whether it stays, and is large.
  */
-static void tidy(const struct zeroute_process *p, struct tidying *t) {
+static bool tidy(const struct zeroute_process *p, struct tidying *t) {
+    struct stat st;
+    int directory, fd = open_dead(p, &directory, &st);
+    if (fd < 0)
+        return false;
+    long long untouched = (long long)st.st_mtime - (long long)(p->created_ns / 1000000000u);
+    bool stamped = !p->readable || untouched < 0 || untouched > 1;
+    time_t finished_for = stamped ? time(NULL) - st.st_mtime : 0;
+    if (finished_for > OLD_SECONDS || (t->beyond && (t->many || finished_for > READ_SECONDS))) {
+        t->beyond -= t->beyond > 0;
+        remove_dead(p, fd, directory);
+        return false;
+    }
+    if (!stamped)
+        futimens(fd, NULL);
+    close(fd);
+    close(directory);
+    return p->readable && st.st_blocks * 512 > COMPACT_BYTES;
+}
+
+/* In place of a process that was killed. */
+static void make_small(const struct zeroute_process *p) {
     struct stat st;
     int directory, fd = open_dead(p, &directory, &st);
     if (fd < 0)
         return;
-    long long untouched = (long long)st.st_mtime - (long long)(p->created_ns / 1000000000u);
-    bool stamped = !p->readable || untouched < 0 || untouched > 1;
-    time_t finished_for = stamped ? time(NULL) - st.st_mtime : 0;
-    if (finished_for > OLD_SECONDS || (t->beyond && finished_for > COMPACT_SECONDS)) {
-        t->beyond -= t->beyond > 0;
-        remove_dead(p, fd, directory);
-        return;
-    }
-    if (!stamped) {
-        futimens(fd, NULL);
-    } else if (p->readable && finished_for > COMPACT_SECONDS && st.st_blocks * 512 > COMPACT_BYTES && t->compacts) {
-        t->compacts--;
-        zr_segment_compact(directory, strrchr(p->path, '/') + 1, fd, &st);
-    }
+    zr_segment_compact(directory, strrchr(p->path, '/') + 1, fd, &st);
     close(fd);
     close(directory);
 }
 
 void zr_gc_old(void) {
-    struct tidying t = {.compacts = COMPACTED_AT_ONCE};
+    struct tidying t = {0};
     struct zr_look look;
-    size_t dead = 0;
+    size_t dead = 0, made = 0;
     zr_outside_look(&look, ZR_LOOK_SEGMENTS);
+    bool *large = calloc(look.count + 1, sizeof *large);
     for (size_t i = 0; i < look.count; i++)
         dead += is_ours(&look.process[i], false) && look.process[i].state == ZEROUTE_FINISHED;
     t.beyond = dead > MOST_KEPT ? dead - MOST_KEPT : 0;
-    for (size_t i = 0; i < look.count; i++) /* the oldest first */
+    t.many = dead > 2 * MOST_KEPT;
+    for (size_t i = 0; large && i < look.count; i++) /* the oldest first */
         if (is_ours(&look.process[i], false) && look.process[i].state != ZEROUTE_LIVE)
-            tidy(&look.process[i], &t);
+            large[i] = tidy(&look.process[i], &t);
+    for (size_t i = look.count; large && i-- && made < COMPACTED_AT_ONCE;) /* the newest first: most is shown of them */
+        if (large[i]) {
+            make_small(&look.process[i]);
+            made++;
+        }
+    free(large);
     zr_look_free(&look);
 }
 
@@ -166,7 +183,8 @@ static const struct zr_command command = {
     .name = "gc",
     .usage = "zeroute gc [--all-users] [--dry-run] [--json]",
     .about = "Removes the segments of all finished processes at once, and what a killed --sim has left. Any zeroute "
-             "command removes segments ten minutes after it first saw that they are finished.",
+             "command removes segments ten minutes after it first saw that they are finished, and the oldest where "
+             "there are more than 1,000.",
     .options = option_table,
     .notes = "Exit code: 0 done, 2 something could not be removed, or wrong usage.\n",
     .examples = "zeroute gc\n"

@@ -299,7 +299,8 @@ int zr_cmd_stat(int argc, char **argv) {
         return zr_wrong(&command, "--all and a process id together: expected one of them");
     if (o.watch > 86400)
         o.watch = 86400;
-    int code = o.watch > 0 ? watch(&o) : show(stdout, zr_colour(stdout), &o);
+    if (o.watch > 0)
+        return watch(&o);
     zr_gc_old();
-    return code;
+    return show(stdout, zr_colour(stdout), &o);
 }

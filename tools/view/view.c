@@ -12,7 +12,7 @@ enum { IDLE_AFTER = 5, IDLE_EVERY = 4, CROWD = 64 };
 
 /* A process that has ended and was added to the sums of its group: not to be counted again. */
 struct zr_ended {
-    uint64_t nonce, inode;
+    struct zeroute_process process;
     bool seen;
     struct zr_ended *next;
 };
@@ -252,13 +252,18 @@ static bool read_process(struct zr_view *m, struct zr_process_view *v, const str
 
 /* --- coming and going ------------------------------------------------------------------------- */
 
-static bool is_same(const struct zeroute_process *a, const struct zeroute_process *b) {
-    return a->nonce == b->nonce && a->inode == b->inode && a->pid_inside == b->pid_inside;
+/* A file may have several names, and is exchanged for a small one of the same name when its process ends. */
+bool zr_is_same_process(const struct zeroute_process *a, const struct zeroute_process *b) {
+    const char *one = strrchr(a->path, '/'), *other = strrchr(b->path, '/');
+    bool same_file = a->device == b->device && a->inode == b->inode;
+    bool same_name = one && other && strcmp(one, other) == 0;
+
+    return a->nonce == b->nonce && a->uid == b->uid && a->pid_inside == b->pid_inside && (same_file || same_name);
 }
 
 static struct zr_process_view *find_same(const struct zr_view *m, const struct zeroute_process *p) {
     for (size_t i = 0; i < m->process_count; i++)
-        if (is_same(&m->process[i]->process, p))
+        if (zr_is_same_process(&m->process[i]->process, p))
             return m->process[i];
     return NULL;
 }
@@ -317,7 +322,7 @@ static void retire(struct zr_view *m, const struct zr_process_view *v) {
 
 static bool was_counted(struct zr_view *m, const struct zeroute_process *p) {
     for (struct zr_ended *e = m->counted; e; e = e->next)
-        if (e->nonce == p->nonce && e->inode == p->inode)
+        if (zr_is_same_process(&e->process, p))
             return e->seen = true;
     return false;
 }
@@ -341,7 +346,7 @@ static void note_unread(struct zr_view *m, const struct zeroute_process *p, cons
 static struct zr_process_view *take_out(struct zr_view *m, const struct zeroute_process *p) {
     for (size_t i = 0; i < m->process_count; i++) {
         struct zr_process_view *v = m->process[i];
-        if (!is_same(&v->process, p))
+        if (!zr_is_same_process(&v->process, p))
             continue;
         m->process[i] = m->process[--m->process_count];
         v->process = *p;
@@ -388,7 +393,7 @@ static void take_ended(struct zr_view *m, const struct zeroute_process *p, const
         free(e);
         return;
     }
-    *e = (struct zr_ended){p->nonce, p->inode, true, m->counted};
+    *e = (struct zr_ended){*p, true, m->counted};
     m->counted = e;
     if (!read_process(m, v, look, now, why, sizeof why) && *why && !v->sampled_ns) {
         note_unread(m, p, why);

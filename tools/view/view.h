@@ -76,7 +76,7 @@ void zr_label(char *labels, size_t size, const char *name, const char *value);
 /* Beyond ZR_WATCH_KEPT groups, those that have ended are one: a page of metrics is not to grow with every job. */
 enum { ZR_HISTORY = 360, ZR_WATCH_PROCESSES = 4096, ZR_WATCH_GROUPS = 1024, ZR_WATCH_KEPT = 128 };
 /* Of so many processes that have ended, the newest, all that they have counted is kept; of the others the figures. */
-enum { ZR_ENDED_FIELDS = 200 };
+enum { ZR_ENDED_FIELDS = 100 };
 /* What one user takes of a view: a user who makes up processes, jobs and fields leaves room for others. */
 enum { ZR_USER_PROCESSES = 512, ZR_USER_SERIES = 32768 };
 
@@ -210,6 +210,8 @@ struct zr_view *zr_view_new(const struct zr_scope *scope);
 /* Looks at every process of the scope. False: out of memory, or no helper. */
 bool zr_view_sample(struct zr_view *m);
 void zr_view_free(struct zr_view *m);
+/* Whether two segments that were listed are those of one process. */
+bool zr_is_same_process(const struct zeroute_process *a, const struct zeroute_process *b);
 /* The live process of this pid, here or else in its own namespace; else the last one that has ended. NULL: none. */
 struct zr_process_view *zr_view_find(const struct zr_view *m, int pid);
 /* Leaves that process alone in the view; false: there is none. */

@@ -110,6 +110,7 @@ static bool write_textfile(const struct zr_serve *s, const char *folder) {
 static int loop(struct zr_serve *s, const struct options *o) {
     uint64_t gc = zr_serve_clock(), written = 0;
     bool good = true;
+    zr_gc_old();
     do {
         good = zr_serve_sample(s, s->interval_ns) && good;
         if (o->textfile && written != s->sampled_ns) {

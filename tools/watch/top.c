@@ -306,7 +306,7 @@ static void draw_table(struct top *t) {
 
 static struct zr_process_view *find(const struct zr_view *m, const struct zeroute_process *p) {
     for (size_t i = 0; i < m->process_count; i++)
-        if (m->process[i]->process.nonce == p->nonce && m->process[i]->process.inode == p->inode)
+        if (zr_is_same_process(&m->process[i]->process, p))
             return m->process[i];
     return NULL;
 }
@@ -584,7 +584,6 @@ static int run(struct top *t, const struct options *o) {
         return ZR_EXIT_ERROR;
     watch(t);
     endwin();
-    zr_gc_old();
     return ZR_EXIT_DONE;
 }
 
@@ -617,6 +616,7 @@ int zr_cmd_top(int argc, char **argv) {
         snprintf(t->view.filter, sizeof t->view.filter, "%s", o.filter);
     t->model = zr_view_new(
         &(struct zr_scope){.history_ns = t->interval_ns, .all_at_once = o.once || (o.json && !o.interval_given)});
+    zr_gc_old();
     if (t->model)
         code = run(t, &o);
     zr_lines_free(&t->detail);
