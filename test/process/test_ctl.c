@@ -118,11 +118,22 @@ END_TEST
 START_TEST(a_process_without_calls_is_waited_for_and_the_request_withdrawn) {
     struct worker w = begin(idle);
     ck_assert_int_eq(sh("$Z ctl %d --timeout 0.7 set limit 1MiB", w.pid), 3);
-    ck_assert_ptr_nonnull(strstr(err, "makes no calls now: waiting"));
-    ck_assert_ptr_nonnull(strstr(out, "no answer"));
+    ck_assert_msg(strstr(err, "is idle, its last call was 0s ago; it answers at its next call. Waiting for 0.7 s") ||
+                      strstr(err, "is idle, its last call was 1s ago"),
+                  "%s", err);
+    ck_assert_msg(strstr(out, "no answer: its last call was ") != NULL, "%s", out);
     ck_assert_int_eq(end(&w), 0); /* with a limit of 1 MiB it would have failed */
     ck_assert_int_eq(sh("$Z ctl %d set limit 1MiB", w.pid), 2);
     ck_assert_ptr_nonnull(strstr(out, "it has ended"));
+}
+END_TEST
+
+START_TEST(settings_are_broken_where_the_screen_ends) {
+    struct worker w = begin(idle);
+    ck_assert_int_eq(sh("$Z ctl %d get >get; awk 'length > 80' get; wc -l <get; $Z ctl %d gte", w.pid, w.pid), 2);
+    ck_assert_msg(atoi(out) > 1, "%s", out); /* several lines, and none that is longer */
+    ck_assert_ptr_nonnull(strstr(err, "did you mean 'get'?"));
+    ck_assert_int_eq(end(&w), 0);
 }
 END_TEST
 
@@ -302,6 +313,7 @@ int main(void) {
     tcase_add_loop_test(t, a_limit_counts_what_was_there_before_it, 0, 2);
     tcase_add_test(t, a_host_floor_that_is_set_refuses_what_follows);
     tcase_add_test(t, a_check_is_made_when_it_is_asked_for);
+    tcase_add_test(t, settings_are_broken_where_the_screen_ends);
     tcase_add_test(t, a_process_without_calls_is_waited_for_and_the_request_withdrawn);
     tcase_add_test(t, a_segment_that_is_cut_off_meanwhile_gives_no_answer);
     tcase_add_test(t, what_cannot_be_changed_says_why);

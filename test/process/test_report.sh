@@ -104,6 +104,27 @@ PYTHON
     "$zeroute" report --text "$dir/mirrored" | grep -q '^Host RAM .* mirror 384 MiB' || { echo "no line"; return 1; }
 }
 
+# Nobody writes to its record any more; one that lives goes on writing, and is left alone.
+host_memory_is_in_the_record_of_a_killed_process() {
+    (sleep 0.5; echo) | "$zeroute" run --sim=devices:2,mirror:on --no-summary --record "$dir/killed" -- \
+        "$B/test/process/run_work" keep 8 wait die >"$dir/log" 2>&1
+    "$zeroute" report --json "$dir/killed" | python3 -c '
+import json, sys
+x = json.load(sys.stdin)["processes"][0]
+assert not x["ended"] and x["host"]["samples"] > 5, (x["ended"], x["host"])' || return 1
+    rm -f "$dir/go" "$dir/living" && mkfifo "$dir/go" && exec 8<>"$dir/go"
+    "$zeroute" run --sim --no-summary --record "$dir/living" -- sh -c \
+        "'$B/test/process/run_work' keep 8 wait <'$dir/go' >'$dir/log' & until grep -q ready '$dir/log'; do sleep 0.1; done"
+    "$zeroute" report --json "$dir/living" | python3 -c '
+import json, sys
+x = json.load(sys.stdin)["processes"][0]
+assert not x.get("host"), x["host"]'
+    code=$?
+    echo >&8
+    exec 8>&-
+    return $code
+}
+
 # A process that allocated nothing has a record, too.
 nothing_is_shown_as_nothing() {
     "$B/test/process/make_record" "$dir/empty" 0
@@ -181,6 +202,7 @@ for record in made real; do
 done
 promise "processes stand side by side" side_by_side
 promise "host memory is in the record" host_memory_is_in_the_record
+promise "host memory is in the record of a killed process" host_memory_is_in_the_record_of_a_killed_process
 promise "a name that stands for a terabyte holds nothing up" a_name_that_stands_for_a_terabyte
 promise "two records differ by what their figures differ by" two_records_differ_by_what_their_figures_differ_by
 promise "nothing is shown as nothing" nothing_is_shown_as_nothing

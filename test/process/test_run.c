@@ -204,6 +204,7 @@ START_TEST(a_bad_setting_is_refused_before_anything_starts) {
     says("the simulated GPU: bad value '99' of devices: expected 1 to 8");
     ck_assert_int_eq(sh("ZE_SIMGPU=vrom:1GiB $Z run --sim -- touch started"), 125);
     says("unknown setting 'vrom': expected one of devices, tiles, vram");
+    says("(did you mean 'vram'?)");
     ck_assert_int_eq(sh("$Z run"), 125);
     says("no program given");
     ck_assert_int_ne(sh("test -e started"), 0);

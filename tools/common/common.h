@@ -79,6 +79,8 @@ struct zr_nearest {
 void zr_nearest_try(struct zr_nearest *n, const char *name, size_t length);
 /* Appends " (did you mean 'native'?)" for a bad value of a setting or of "preset", or for a setting that is none. */
 void zr_did_you_mean(const char *setting, const char *value, char *text, size_t size);
+/* The same for one of "get|set|trim". */
+void zr_mean_one_of(const char *names, const char *word, char *text, size_t size);
 void zr_nearest_try_list(struct zr_nearest *n, const char *names); /* "on|off"; those in capitals are skipped */
 
 /* --- json.c: documents, built and read with jansson ------------------------------------------- */

@@ -74,3 +74,12 @@ void zr_did_you_mean(const char *setting, const char *value, char *text, size_t 
     if (n.best && used < size)
         snprintf(text + used, size - used, " (did you mean '%.*s'?)", (int)n.best_length, n.best);
 }
+
+void zr_mean_one_of(const char *names, const char *word, char *text, size_t size) {
+    struct zr_nearest n = {.word = word, .length = strlen(word)};
+    size_t used = strlen(text);
+
+    zr_nearest_try_list(&n, names);
+    if (n.best && used < size)
+        snprintf(text + used, size - used, " (did you mean '%.*s'?)", (int)n.best_length, n.best);
+}

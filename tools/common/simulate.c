@@ -98,6 +98,22 @@ static bool simulate_make(char *root, size_t size) {
     return false;
 }
 
+/* Of "unknown setting 'vrm': expected one of devices, tiles, vram" the one that was meant. */
+static void mean_setting(char *why, size_t size) {
+    char word[64] = "", *names = strstr(why, "one of "), *list = names ? strdup(names + 7) : NULL;
+
+    if (!list || sscanf(why, "unknown setting '%63[^']'", word) != 1) {
+        free(list);
+        return;
+    }
+    for (char *c = list; (c = strstr(c, ", "));) {
+        *c = '|';
+        memmove(c + 1, c + 2, strlen(c + 2) + 1);
+    }
+    zr_mean_one_of(list, word, why, size);
+    free(list);
+}
+
 bool zr_simulate(const char *command, const char *spec, char *root, size_t size) {
     char path[1024], why[480];
     const char *card = *spec ? spec : getenv("ZE_SIMGPU");
@@ -108,6 +124,7 @@ bool zr_simulate(const char *command, const char *spec, char *root, size_t size)
         return false;
     }
     if (card && !sim_config_check(card, why, sizeof why)) {
+        mean_setting(why, sizeof why);
         zr_complain(command, "the simulated GPU: %s", why);
         return false;
     }

@@ -34,7 +34,8 @@ static const struct zr_command command = {
              "zeroute ctl [OPTIONS] PID | --job NAME | --all   record on [FILE]|off",
     .about = "Changes settings of running processes. The request is left in the process's shared memory; its next call "
              "into Level Zero or SYCL carries it out and acknowledges it with the value in force and the time. "
-             "A process that makes no calls answers at its next one. Only the user of a process may change it.",
+             "A process that is idle answers at its next call; when its last one was is said at once. Only the user of "
+             "a process may change it.",
     .options = option_table,
     .notes = "Requests:\n"
              "  get                 show the settings in force\n"
@@ -128,12 +129,15 @@ static const char *request_of(int count, char **word) {
         {"trim", 1, 1, "trim takes nothing"}, {"check", 1, 1, "check takes nothing"},
         {"mark", 2, 64, "mark takes a text"}, {"record", 2, 3, "record takes on, with a file or without, or off"}};
     size_t used = 0, i = 0, kinds = sizeof known / sizeof *known;
-    char what[160];
+    char what[160], list[64] = "";
     while (count && i < kinds && strcmp(known[i].word, word[0]) != 0)
         i++;
     if (!count || i == kinds) {
         snprintf(what, sizeof what, "unknown request '%.40s': expected get, set, trim, check, mark or record",
                  count ? word[0] : "");
+        for (size_t k = 0; k < kinds; k++)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", k ? "|" : "", known[k].word);
+        zr_mean_one_of(list, count ? word[0] : "", what, sizeof what);
         zr_wrong(&command, what);
         return NULL;
     }
@@ -155,7 +159,9 @@ static const char *request_of(int count, char **word) {
 /* --- whom ---------------------------------------------------------------------------------------- */
 
 static void add_target(struct zr_post *post, size_t *count, const struct zr_process_view *v) {
-    post[(*count)++].process = v->process;
+    post[*count].process = v->process;
+    post[*count].last_call_ns = v->last_activity_ns;
+    ++*count;
 }
 
 /*
@@ -208,36 +214,70 @@ static bool has_ended(const struct zr_post *p) {
     return zr_outside_state(&p->process) == ZEROUTE_FINISHED;
 }
 
+/* "its last call was 3m 20s ago" */
+static const char *last_call(char *out, size_t size, const struct zr_post *p) {
+    struct timespec t;
+    char age[ZR_TEXT_SIZE];
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (!p->last_call_ns)
+        snprintf(out, size, "it has made no call yet");
+    else
+        snprintf(out, size, "its last call was %s ago",
+                 zr_text_age(age, now > p->last_call_ns ? now - p->last_call_ns : 0));
+    return out;
+}
+
+/* Once, soon: a process that is busy has answered by then. */
+static void say_who_is_idle(const struct zr_post *post, size_t first, size_t left, size_t count, double timeout) {
+    char text[96];
+
+    if (left == 1)
+        fprintf(stderr, "zeroute ctl: process %d is idle, %s; it answers at its next call. Waiting for %g s\n",
+                pid_of(&post[first]), last_call(text, sizeof text, &post[first]), timeout);
+    else
+        fprintf(stderr,
+                "zeroute ctl: %zu of %zu processes are idle (of %d %s); each answers at its next call. "
+                "Waiting for %g s\n",
+                left, count, pid_of(&post[first]), last_call(text, sizeof text, &post[first]), timeout);
+}
+
+/* Returns how many have not answered, and the first of them. */
+static size_t count_silent(struct zr_post *post, size_t count, bool look_for_ended, size_t *first) {
+    size_t left = 0;
+
+    *first = count;
+    for (size_t i = 0; i < count; i++) {
+        if (zr_post_answered(&post[i]))
+            continue;
+        *first = *first == count ? i : *first;
+        left++;
+        if (look_for_ended && has_ended(&post[i]) && !zr_post_answered(&post[i])) {
+            snprintf(post[i].reply, sizeof post[i].reply, "it ended before it answered");
+            post[i].state = ZR_POST_FAILED;
+        }
+    }
+    return left;
+}
+
 static void wait_for_all(struct zr_post *post, size_t count, const struct options *o, uint64_t deadline) {
+    enum { SOON = 200000000, LONGEST = 20000000 };
     uint64_t start = zr_post_clock();
     long pause = 50000;
-    bool said = false;
-    for (size_t left = count; left && zr_post_clock() < deadline;) {
-        struct timespec t = {.tv_nsec = pause};
-        size_t first = count;
-        left = 0;
-        for (size_t i = 0; i < count; i++)
-            if (!zr_post_answered(&post[i])) {
-                first = first == count ? i : first;
-                left++;
-                if (pause >= 20000000 && has_ended(&post[i]) && !zr_post_answered(&post[i])) {
-                    snprintf(post[i].reply, sizeof post[i].reply, "it ended before it answered");
-                    post[i].state = ZR_POST_FAILED;
-                }
-            }
+    bool said = o->json;
+    size_t first, left = count;
+
+    while (left && zr_post_clock() < deadline) {
+        left = count_silent(post, count, pause >= LONGEST, &first);
         if (!left)
             return;
-        if (!said && zr_post_clock() - start > 500000000u && !o->json) {
+        if (!said && zr_post_clock() - start > SOON) {
             said = true;
-            if (left == 1)
-                fprintf(stderr, "zeroute ctl: process %d makes no calls now: waiting for its next one\n",
-                        pid_of(&post[first]));
-            else
-                fprintf(stderr, "zeroute ctl: %zu of %zu processes make no calls now, such as %d: waiting for them\n",
-                        left, count, pid_of(&post[first]));
+            say_who_is_idle(post, first, left, count, o->timeout);
         }
-        nanosleep(&t, NULL);
-        pause = pause < 20000000 ? pause * 2 : 20000000;
+        nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
+        pause = pause < LONGEST ? pause * 2 : LONGEST;
     }
 }
 
@@ -271,15 +311,31 @@ static void ask(struct zr_post *post, size_t count, const char *request, const s
 
 /* --- what was answered --------------------------------------------------------------------------- */
 
+/* "route:native,cache:off,...": one line where it fits, else broken behind commas. */
+static void print_settings(const char *text, int indent) {
+    char *spaced = malloc(2 * strlen(text) + 1), *to = spaced;
+
+    if (!spaced)
+        abort();
+    for (const char *c = text; *c; c++) {
+        *to++ = *c;
+        if (*c == ',' && c[1] != ' ')
+            *to++ = ' ';
+    }
+    *to = '\0';
+    zr_text_wrap(stdout, indent, 80, spaced);
+    free(spaced);
+}
+
 static void print_one(const struct zr_post *p) {
-    char when[32] = "";
+    char when[32] = "", idle[96];
     time_t seconds = (time_t)(p->answered_ns / 1000000000u);
     struct tm local;
     if (p->answered_ns && localtime_r(&seconds, &local))
         strftime(when, sizeof when, "%H:%M:%S", &local);
-    printf("%d  ", pid_of(p));
+    int indent = printf("%d  ", pid_of(p));
     if (p->state == ZR_POST_WITHDRAWN)
-        puts("no answer: it made no call; the request was withdrawn");
+        printf("no answer: %s; the request was withdrawn\n", last_call(idle, sizeof idle, p));
     else if (p->state == ZR_POST_FAILED)
         printf("not asked: %s\n", zr_shown(p->reply));
     else if (!p->done)
@@ -288,7 +344,7 @@ static void print_one(const struct zr_post *p) {
         printf("%s  (in force since %s.%03u)\n", zr_shown(p->reply), when,
                (unsigned)(p->answered_ns / 1000000u % 1000u));
     else
-        printf("%s\n", zr_shown(p->reply));
+        print_settings(p->reply, indent);
 }
 
 static void print_json(const struct zr_post *post, size_t count, const char *request) {

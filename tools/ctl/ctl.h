@@ -14,6 +14,7 @@ enum zr_post_state {
 
 struct zr_post {
     struct zeroute_process process;
+    uint64_t last_call_ns; /* CLOCK_REALTIME; 0: none */
     enum zr_post_state state;
     bool done;
     char reply[1024];

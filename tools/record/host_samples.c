@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -68,14 +69,27 @@ static bool write_chunk(int fd, const struct zeroute_record_header *h, uint64_t 
            pwrite(fd, &head, sizeof head, at) == (ssize_t)sizeof head;
 }
 
+/*
+ * Whether nobody else has the file open, or mapped, for writing: the kernel gives a lease then alone. A process that
+ * was killed is known so in any namespace; where there are no leases the answer is no.
+ */
+static bool nobody_writes(int fd) {
+    fcntl(fd, F_SETSIG, SIGURG); /* to whoever opens the file meanwhile; SIGIO would end us */
+    if (fcntl(fd, F_SETLEASE, F_WRLCK))
+        return false;
+    fcntl(fd, F_SETLEASE, F_UNLCK);
+    return true;
+}
+
 bool zr_host_samples_add(const struct zr_host_samples *s, const char *path) {
     struct zeroute_record_header h;
     struct stat st;
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     bool ok = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
               pread(fd, &h, sizeof h, 0) == sizeof h && h.magic == ZEROUTE_RECORD_MAGIC &&
-              h.major == ZEROUTE_RECORD_MAJOR && h.end_time && h.chunk_size >= ZEROUTE_RECORD_CHUNK_LEAST &&
-              h.chunk_size <= ZEROUTE_RECORD_CHUNK_MOST && (uint64_t)st.st_size >= h.header_size;
+              h.major == ZEROUTE_RECORD_MAJOR && (h.end_time || nobody_writes(fd)) &&
+              h.chunk_size >= ZEROUTE_RECORD_CHUNK_LEAST && h.chunk_size <= ZEROUTE_RECORD_CHUNK_MOST &&
+              (uint64_t)st.st_size >= h.header_size;
 
     for (size_t done = 0, sequence = 0; ok && done < s->n; sequence++) {
         size_t room = (h.chunk_size - sizeof(struct zeroute_record_chunk)) / sizeof *s->sample;
