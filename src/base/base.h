@@ -353,8 +353,12 @@ enum zr_who {
  * Some 300 ns.
  */
 enum zr_who zr_who_is(const struct zr_elf *elf);
-/* Whether a file of this name is a runtime; and whether it is Intel's driver for OpenCL. */
+/*
+ * Whether a file of this name is a runtime; a runtime's adapter for Level Zero; Intel's driver for
+ * OpenCL.
+ */
 bool zr_who_is_runtime_name(const char *file);
+bool zr_who_is_adapter_name(const char *file);
 bool zr_who_is_opencl_name(const char *file);
 /*
  * Searches the read-only memory of a library for the code of an adapter: 1 ms for 20 MiB. Bounded.

@@ -35,6 +35,12 @@ bool zr_who_is_runtime_name(const char *file) {
     return BEGINS_WITH_ONE(file, runtimes);
 }
 
+bool zr_who_is_adapter_name(const char *file) {
+    static const char *const adapters[] = {"libur_adapter_level_zero", "libpi_level_zero"};
+
+    return BEGINS_WITH_ONE(file, adapters);
+}
+
 bool zr_who_is_opencl_name(const char *file) {
     static const char *const drivers[] = {"libigdrcl"};
 

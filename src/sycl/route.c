@@ -11,18 +11,30 @@ enum { USUAL_POOL_LIMIT = 4 << 20 }; /* what the runtime's pool keeps by default
 
 uint32_t zr_route_decision;
 static uint32_t pool_taken;
-static const char *pool_refused =
-    "the runtime asks nobody for its pool"; /* atomic: why there is none of ours */
-static size_t pool_limit = SIZE_MAX;        /* atomic: until the runtime tells */
+static const char *pool_refused;     /* atomic: why there is none of ours, where it asked for one */
+static size_t pool_limit = SIZE_MAX; /* atomic: until the runtime tells */
 
 static void tell(const char *route, const char *why) {
     zr_text(ZR_T_ROUTE, route);
     zr_text(ZR_T_ROUTE_WHY, why);
 }
 
+/* Why our pool is not behind this runtime. */
+static const char *why_no_pool(void) {
+    const char *why = __atomic_load_n(&pool_refused, __ATOMIC_ACQUIRE);
+
+    if (why)
+        return why;
+    if (zr_elf_named(zr_who_is_adapter_name) == ZR_LIST_ABSENT)
+        return "the runtime has its adapter and its pool inside itself, where a preload cannot "
+               "take the "
+               "pool's place";
+    return "the runtime's adapter has a pool inside itself, and takes none from outside";
+}
+
 ZR_COLD enum zr_route zr_route_decide(bool level_zero) {
     enum zr_route d = ZR_BY_RUNTIME;
-    const char *why = __atomic_load_n(&pool_refused, __ATOMIC_ACQUIRE);
+    const char *why = why_no_pool();
     bool taken = __atomic_load_n(&pool_taken, __ATOMIC_ACQUIRE);
 
     zr_config_load();

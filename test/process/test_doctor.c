@@ -177,6 +177,30 @@ START_TEST(a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price) {
 }
 END_TEST
 
+/* As Unified Runtime is built by default from 2026-07 on. */
+START_TEST(a_runtime_that_holds_its_adapters_is_told_what_they_offer) {
+    struct child *c;
+
+    usual();
+    meminfo(12);
+    *maps = '\0';
+    loads("/opt/lib/libsycl.so.9.0.0", "SYCL_CACHE_DIR UR_L0_USM_ALLOCATOR UR_L0_USM_RESIDENT "
+                                       "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P SYCL_UR_USE_LEVEL_ZERO_V2");
+    loads("/opt/lib/libze_loader.so.1.32.0", "zeCommandListIsGraphCaptureEnabledExt ZE_ENABLE_ALT_DRIVERS");
+    loads("/opt/lib/libze_intel_gpu.so.1.15.39122", "26.27.039122 NEOReadDebugKeys EnableDeferBacking ZE_AFFINITY_MASK "
+                                                    "end-of-strings-");
+    c = doctor(1);
+    says(c, "\"adapter\": 2");
+    says(c, "\"adapter_inside\": true");
+    ck_assert(remedy_is(c, "restrict-p2p", "\"smallest\": true"));
+    ck_assert(!finds(c, "inert"));
+    child_free(c);
+    c = ask("4242", "--verbose");
+    says(c, "inside libsycl.so.9.0.0");
+    child_free(c);
+}
+END_TEST
+
 /* 124 of 124 MiB may be a mirror, but as much is the driver's own: neither yes nor no. */
 START_TEST(what_is_within_the_noise_is_too_little_to_tell) {
     struct child *c;
@@ -662,6 +686,7 @@ int main(void) {
     tcase_add_checked_fixture(t, machine, clear);
     tcase_set_timeout(t, 30);
     tcase_add_test(t, a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price);
+    tcase_add_test(t, a_runtime_that_holds_its_adapters_is_told_what_they_offer);
     tcase_add_test(t, what_is_within_the_noise_is_too_little_to_tell);
     tcase_add_test(t, a_runtime_that_offers_nothing_gets_residency_owner);
     tcase_add_test(t, adapter_v1_has_a_variable_of_its_own);

@@ -36,6 +36,18 @@ other_backend() {
     same "$(cat "$dir/err")" "" && same "$(field calls.aligned_alloc_device.sycl)" 10 &&
         [ "$(field passed_through.backend)" -gt 0 ] && same "$(field cache.misses)" 0
 }
+# Level Zero's backend, and no file of an adapter: it is inside; with one, its pool is.
+pool_inside() {
+    fake libsycl.so.9 2 && client inside libsycl.so.9 && under pool "$dir/inside" || { cat "$dir/err"; return 1; }
+    same "$(field route.in_force)" native && same "$(field route.why)" "the runtime has its adapter and its pool inside \
+itself, where a preload cannot take the pool's place" && same "$(grep -c 'has its adapter and its pool inside' "$dir/err")" 1 ||
+        return 1
+    # in a folder of its own: real runtimes that are run from $dir look for their adapters there
+    mkdir "$dir/adapter" && echo 'int nothing;' | cc -shared -fPIC -x c -o "$dir/adapter/libur_adapter_level_zero.so.0" - &&
+        client beside libsycl.so.9 -Wl,--no-as-needed "$dir/adapter/libur_adapter_level_zero.so.0" &&
+        under pool "$dir/beside" || return 1
+    same "$(field route.why)" "the runtime's adapter has a pool inside itself, and takes none from outside"
+}
 unjudged_backend() {
     fake libsycl.so.9 1 && client opencl libsycl.so.9 || return 1
     "$B/zeroute" run --no-summary --check all --fail-on-error -- "$dir/opencl" 2>"$dir/err"
@@ -52,6 +64,7 @@ two_runtimes() {
 }
 promise "a runtime that is not known passes through, with one warning and a field" unknown_runtime
 promise "another backend than Level Zero passes through, counted" other_backend
+promise "a runtime with its adapter inside says why route:pool is not possible" pool_inside
 promise "check does not judge frees of another backend's memory" unjudged_backend
 promise "the second of two runtimes passes through" two_runtimes
 

@@ -92,11 +92,11 @@ no_pool() { # no_pool RUNTIME SETTINGS
         tools/bed/bed --on intel --cards 2 --runtime "$1" "$B/zeroute" run --no-summary --json "$dir/json" -- $command \
         >/dev/null 2>"$dir/err" || { cat "$dir/err"; return 1; }
     same "$(grep -c '^zeroute: ' "$dir/err"): $(grep '^zeroute: ' "$dir/err")" "1: zeroute: route:pool is not possible \
-here: the runtime asks nobody for its pool; SYCL's device allocations are left to the runtime" &&
+here: the runtime's adapter has a pool inside itself, and takes none from outside; SYCL's device allocations are left to the runtime" &&
         same "$(python3 -c 'import json, sys
 fields = json.load(open(sys.argv[1]))["processes"][0]["fields"]
 print(fields["route.in_force"], fields["route.why"], fields["calls.pool_malloc.pool"], sep=": ")' "$dir/json")" \
-            "native: the runtime asks nobody for its pool: 0"
+            "native: the runtime's adapter has a pool inside itself, and takes none from outside: 0"
 }
 
 # What a setting refuses is counted, by the setting and among the failures, whoever serves; and explained.

@@ -95,6 +95,7 @@ struct zr_library {
     char build_id[72];              /* "" when it has none */
     enum zr_loader_binding binding; /* of an adapter */
     bool unversioned;               /* of the loader: libze_loader.so stands beside it */
+    bool inside;                    /* an adapter that is no file of its own: the others are its holder's */
     pid_t pid;                      /* whose path it is; 0: this machine's */
 };
 

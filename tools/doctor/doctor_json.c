@@ -20,6 +20,7 @@ static void stack(json_t *j, const struct zr_case *c) {
     }
     if (c->stack.adapter) {
         zr_json_count(j, "adapter", (uint64_t)c->stack.adapter);
+        zr_json_flag(j, "adapter_inside", c->stack.parts[ZR_PART_UR_V1].inside);
     }
     zr_json_text(j, "loader_binding", bindings[c->stack.binding]);
 }

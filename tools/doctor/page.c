@@ -50,7 +50,7 @@ static void show_stack(FILE *to, const struct zr_case *c, bool colour, unsigned 
     for (int i = 0; i < ZR_PARTS; i++) {
         const struct zr_library *l = &c->stack.parts[i];
 
-        if (!l->there)
+        if (!l->there || l->inside)
             continue;
         any = true;
         fprintf(to, "  %-18s %-12s %s%-13.12s%s", zr_part_names[i], *l->version ? zr_shown(l->version) : "-",
@@ -60,9 +60,12 @@ static void show_stack(FILE *to, const struct zr_case *c, bool colour, unsigned 
     if (!any)
         fprintf(to, "  %s\n", c->stack.error ? "not known: the maps cannot be read" : "nothing of Level Zero or SYCL");
     if (c->stack.adapter) {
-        char line[256];
-        snprintf(line, sizeof line, "adapter v%d is in use (%s)%s", c->stack.adapter, c->stack.adapter_why,
-                 binding_text(&c->stack));
+        const struct zr_library *adapter = &c->stack.parts[c->stack.adapter == 2 ? ZR_PART_UR_V2 : ZR_PART_UR_V1];
+        const char *slash = strrchr(adapter->path, '/');
+        char line[512];
+        snprintf(line, sizeof line, "adapter v%d is in use (%s)%s%s%s", c->stack.adapter, c->stack.adapter_why,
+                 binding_text(&c->stack), adapter->inside ? ", and is inside " : "",
+                 adapter->inside ? zr_shown(slash ? slash + 1 : adapter->path) : "");
         fputs("  ", to);
         zr_text_wrap(to, 2, (int)width, line);
     }

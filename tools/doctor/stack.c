@@ -174,6 +174,28 @@ static void choose_adapter(struct zr_stack *stack) {
     }
 }
 
+/* Unified Runtime may hold its adapters: then no file bears their name, and the holder's stands for them. */
+static void find_inside(struct zr_stack *stack) {
+    static const enum zr_part holders[] = {ZR_PART_SYCL, ZR_PART_UR};
+    struct zr_library *parts = stack->parts;
+
+    if (parts[ZR_PART_UR_V1].there || parts[ZR_PART_UR_V2].there || parts[ZR_PART_PI].there)
+        return;
+    for (size_t i = 0; i < sizeof holders / sizeof *holders; i++) {
+        const struct zr_library *holder = &parts[holders[i]];
+
+        if (!zr_library_mentions(holder, "UR_L0_USM_ALLOCATOR"))
+            continue;
+        parts[ZR_PART_UR_V1] = *holder;
+        parts[ZR_PART_UR_V1].inside = true;
+        if (zr_library_mentions(holder, "SYCL_UR_USE_LEVEL_ZERO_V2")) {
+            parts[ZR_PART_UR_V2] = *holder;
+            parts[ZR_PART_UR_V2].inside = true;
+        }
+        return;
+    }
+}
+
 static enum zr_part adapter_part(int adapter) {
     switch (adapter) {
     case 2:
@@ -202,6 +224,7 @@ static void conclude(struct zr_stack *stack) {
         stack->runtime = (struct zr_version){0, {0}};
     if (stack->driver.n[0] < 20)
         stack->driver = (struct zr_version){0, {0}};
+    find_inside(stack);
     choose_adapter(stack);
     find_binding(stack);
 }
