@@ -38,12 +38,13 @@ other_backend() {
 }
 # Level Zero's backend, and no file of an adapter: it is inside; with one, its pool is.
 pool_inside() {
+    local self="the runtime has its adapter and its pool inside itself, where a preload cannot take the pool's place"
     fake libsycl.so.9 2 && client inside libsycl.so.9 && under pool "$dir/inside" || { cat "$dir/err"; return 1; }
-    same "$(field route.in_force)" native && same "$(field route.why)" "the runtime has its adapter and its pool inside \
-itself, where a preload cannot take the pool's place" && same "$(grep -c 'has its adapter and its pool inside' "$dir/err")" 1 ||
-        return 1
+    same "$(field route.in_force)" native && same "$(field route.why)" "$self" &&
+        same "$(grep -c "$self" "$dir/err")" 1 || return 1
     # in a folder of its own: real runtimes that are run from $dir look for their adapters there
-    mkdir "$dir/adapter" && echo 'int nothing;' | cc -shared -fPIC -x c -o "$dir/adapter/libur_adapter_level_zero.so.0" - &&
+    mkdir "$dir/adapter" || return 1
+    echo 'int nothing;' | cc -shared -fPIC -x c -o "$dir/adapter/libur_adapter_level_zero.so.0" - &&
         client beside libsycl.so.9 -Wl,--no-as-needed "$dir/adapter/libur_adapter_level_zero.so.0" &&
         under pool "$dir/beside" || return 1
     same "$(field route.why)" "the runtime's adapter has a pool inside itself, and takes none from outside"
