@@ -19,10 +19,17 @@ enum {
 
 static bool too_late; /* an adapter was loaded before its pool was switched off */
 
-/* An adapter that is loaded: as a library of its own, or inside another one. */
+/*
+ * An adapter that is loaded: as a library of its own, or inside another one, under whatever name. We
+ * hold its variable ourselves.
+ */
 static bool is_adapter(const struct zr_elf *elf, void *unused) {
+    uintptr_t ours = (uintptr_t)&too_late;
+
     (void)unused;
-    return zr_who_is(elf) == ZR_WHO_RUNTIME && zr_who_holds_adapter(elf);
+    if (elf->start <= ours && ours < elf->end)
+        return false;
+    return zr_who_holds_adapter(elf);
 }
 
 /*

@@ -68,27 +68,4 @@ for bed in sim intel; do
         done
     done
 done
-# Driver 26.27 lets a second card read what was mapped at an address before (doc/driver-defects.md). A reservation of
-# which nothing is mapped is made anew; where a piece of it stays mapped, the mapping is counted, and said once.
-remapped() { # remapped BED whole|part CONF FIELD COUNT ROUNDS
-    local pid
-    LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=$3 tools/bed/bed --on "$1" --cards 2 \
-        "$build/test/driver/remap" "$2" >"$dir/out" 2>"$dir/err" &
-    pid=$!
-    wait $pid || return 1
-    same "$(paste -sd' ' "$dir/out")" "$6" || return 1
-    same "$("$build/zeroute" stat --json $pid | grep -oE "\"virtual.$4\": [0-9]+")" "\"virtual.$4\": $5" || return 1
-    [ "$5" = 0 ] || [ "$2" = whole ] || grep -q "expandable_segments:False" "$dir/err" || return 1
-    [[ $3 != check* || $2 = whole ]] || grep -q "check: remapped_under_peer" "$dir/err"
-}
-alone=$(tools/bed/bed --on intel --cards 2 "$build/test/driver/remap" whole | paste -sd' ')
-promise "the driver alone gives old memory" same "$alone" "round 0: new round 1: old round 2: old"
-for conf in preset:observe check:all; do
-    promise "every card sees new memory, $conf" remapped intel whole $conf remade 2 \
-        "round 0: new round 1: new round 2: new"
-    promise "what cannot be made anew is reported, $conf" remapped intel part $conf remapped_under_peer 2 \
-        "round 0: new round 1: old round 2: old"
-    promise "a driver that reserves where it likes loses nothing, $conf" remapped sim whole $conf remade 0 \
-        "round 0: new round 1: new round 2: new"
-done
 kept

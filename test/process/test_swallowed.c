@@ -65,6 +65,27 @@ START_TEST(what_its_loader_lacks_is_answered_twice) {
 }
 END_TEST
 
+/*
+ * Its adapter reads UR_L0_DISABLE_USM_ALLOCATOR when it is loaded: at the program's start that is before check sets it.
+ */
+START_TEST(check_says_whether_its_pool_is_off) {
+    char preload[2 * PATH_MAX];
+    const char *settings[] = {sim_driver(), "ZEROUTE_CONF=check:all", preload, NULL};
+    const char *argv[] = {"swallow", build_path("test/swallowed/libholding.so"), "v1", NULL};
+    struct child *c;
+
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s%s%s", library_path(), _i ? ":" : "",
+             _i ? build_path("test/swallowed/libholding.so") : "");
+    c = child_run(settings, argv);
+    child_ok(c);
+    ck_assert_ptr_nonnull(c->s);
+    ck_assert_msg(
+        strstr(zeroute_find(c->s, "check.in_force")->text, _i ? "own pool hides its small blocks" : "pool is off"),
+        "%s", zeroute_find(c->s, "check.in_force")->text);
+    child_free(c);
+}
+END_TEST
+
 /* The same program on a library that is no runtime: its blocks are reused, and what it keeps is a leak. */
 START_TEST(another_library_is_no_runtime) {
     struct child *c = swallow("test/swallowed/libplain.so", "v1", "ZEROUTE_CONF=stats:on");
@@ -89,6 +110,7 @@ int main(void) {
     tcase_add_loop_test(t, its_host_memory_is_not_reused_and_that_is_said, 0, LIBRARIES);
     tcase_add_loop_test(t, what_it_keeps_to_the_end_is_no_leak, 0, LIBRARIES);
     tcase_add_loop_test(t, what_its_loader_lacks_is_answered_twice, 0, LIBRARIES);
+    tcase_add_loop_test(t, check_says_whether_its_pool_is_off, 0, 2);
     tcase_add_test(t, another_library_is_no_runtime);
     suite_add_tcase(suite, t);
     return run_suite(suite);

@@ -85,18 +85,18 @@ row() { # row RUNTIME ADAPTER CARDS SETTINGS...
 
 # Whoever asks for a pool where there can be none is told so, once, and in the segment.
 no_pool() { # no_pool RUNTIME SETTINGS
-    local command
+    local command why="the runtime's adapter has a pool inside itself, and takes none from outside"
     command=$(client "$1") || { echo "$command"; return 77; }
     # shellcheck disable=SC2086
     SYCL_UR_USE_LEVEL_ZERO_V2=0 XE_STANDIN=vram:3GiB ZEROUTE_CONF=preset:reroute,$2 timeout 120 \
         tools/bed/bed --on intel --cards 2 --runtime "$1" "$B/zeroute" run --no-summary --json "$dir/json" -- $command \
         >/dev/null 2>"$dir/err" || { cat "$dir/err"; return 1; }
     same "$(grep -c '^zeroute: ' "$dir/err"): $(grep '^zeroute: ' "$dir/err")" "1: zeroute: route:pool is not possible \
-here: the runtime's adapter has a pool inside itself, and takes none from outside; SYCL's device allocations are left to the runtime" &&
+here: $why; SYCL's device allocations are left to the runtime" &&
         same "$(python3 -c 'import json, sys
 fields = json.load(open(sys.argv[1]))["processes"][0]["fields"]
 print(fields["route.in_force"], fields["route.why"], fields["calls.pool_malloc.pool"], sep=": ")' "$dir/json")" \
-            "native: the runtime's adapter has a pool inside itself, and takes none from outside: 0"
+            "native: $why: 0"
 }
 
 # What a setting refuses is counted, by the setting and among the failures, whoever serves; and explained.
