@@ -296,12 +296,12 @@ static void file_exchange(int directory, const char *name, struct compact *c) {
 /* Whether that is our segment still, and a smaller file may be written. */
 static bool may_exchange(int directory, const char *name) {
     struct rlimit limit;
-    struct stat st;
+    struct statx s; /* fstatat is a function of libc's own only from glibc 2.33 on */
 
-    return fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-           zr_descriptor_is_ours(&zr_segment.file) && st.st_ino == zr_segment.file.inode &&
-           st.st_dev == zr_segment.file.device && getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
-           limit.rlim_cur >= zr_segment.header->file_size;
+    return statx(directory, name, AT_SYMLINK_NOFOLLOW, STATX_INO, &s) == 0 &&
+           zr_descriptor_is_ours(&zr_segment.file) && s.stx_ino == zr_segment.file.inode &&
+           ((uint64_t)s.stx_dev_major << 32 | s.stx_dev_minor) == zr_segment.file.device &&
+           getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= zr_segment.header->file_size;
 }
 
 /* Each part has all the room that it can need; what is not used costs nothing. */
