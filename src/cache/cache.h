@@ -48,10 +48,14 @@ enum zr_block_flags {
     ZR_BLOCK_HOOK = 8,              /* bits 8 to 13: the hook that it came through */
     ZR_BLOCK_DIRECT =
         1 << 14, /* a pool's, handed out as the provider gave it: `owner` is that pool */
+    ZR_BLOCK_LENT =
+        1 << 15, /* another card copied to or from it under residency:owner, and so mirrors it until
+                    it goes back to the driver: not kept when it is free */
     ZR_BLOCK_SKIPPED =
         1 << 16 /* << n, n below 15: residency on device n was requested and skipped */
 };
 #define ZR_BLOCK_ORPHANED (1u << 31) /* its context was destroyed */
+#define ZR_BLOCK_NOT_KEPT (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED | ZR_BLOCK_LENT)
 
 /* Blocks are interchangeable when their keys are equal. */
 struct zr_key {

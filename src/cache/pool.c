@@ -235,11 +235,15 @@ static bool is_exported(const segment *s) {
     return zr_block_flags(s->block) & ZR_BLOCK_EXPORTED;
 }
 
+static bool is_kept(const segment *s) {
+    return !(zr_block_flags(s->block) & (ZR_BLOCK_EXPORTED | ZR_BLOCK_LENT));
+}
+
 /* Its last allocation has gone. */
 static void became_whole(struct zr_pool *pool, segment *s) {
     uint32_t turn = 1 + pool->calls / CALLS_PER_CLOCK;
 
-    if (is_exported(s)) {
+    if (!is_kept(s)) {
         remove_segment(pool, s);
         return;
     }

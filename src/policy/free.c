@@ -288,8 +288,7 @@ static bool is_idle(const struct zr_free *f, const struct zr_block *b) {
 
 static bool may_be_cached(const struct zr_free *f, const struct zr_block *b) {
     return zr_config.cache && f->context &&
-           (zr_block_flags(b) & (ZR_BLOCK_CACHEABLE | ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)) ==
-               ZR_BLOCK_CACHEABLE &&
+           (zr_block_flags(b) & (ZR_BLOCK_CACHEABLE | ZR_BLOCK_NOT_KEPT)) == ZR_BLOCK_CACHEABLE &&
            zr_cache_takes(b->key.account, b->held);
 }
 
@@ -399,7 +398,7 @@ ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f) {
     if (unlikely(checked) && quarantine(op, f, b))
         return ZE_RESULT_SUCCESS;
     if (cache && !checked) {
-        if (likely(!(zr_block_flags(b) & (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)))) {
+        if (likely(!(zr_block_flags(b) & ZR_BLOCK_NOT_KEPT))) {
             keep(op, f, b, epoch);
             return ZE_RESULT_SUCCESS;
         }

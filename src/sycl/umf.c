@@ -212,12 +212,12 @@ static bool direct_to_cache(struct pool *p, struct zr_block *b, const void *call
     uint64_t word = zr_block_word(b);
     size_t size = b->size;
 
-    if (!keeps_direct() || zr_block_flags(b) & (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED) ||
+    if (!keeps_direct() || zr_block_flags(b) & ZR_BLOCK_NOT_KEPT ||
         !zr_policy_caches(p->number, b->held) || zr_word_state(word) != ZR_BLOCK_LIVE ||
         !zr_block_shift(b, word, ZR_BLOCK_CACHED))
         return false;
     if (unlikely(zr_block_flags(b) &
-                 (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED))) { /* exported since we looked */
+                 ZR_BLOCK_NOT_KEPT)) { /* exported since we looked */
         __atomic_store_n(&b->word, word, __ATOMIC_RELEASE);
         return false;
     }

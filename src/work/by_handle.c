@@ -20,6 +20,7 @@ struct runner_object {
     struct object object;
     struct zr_runner *runner; /* NULL: none was ever needed */
     bool later;
+    uint16_t device; /* atomic */
 };
 
 /* An event or a fence. */
@@ -104,6 +105,7 @@ static void runner_made(const void *handle, unsigned device, bool later, bool in
     if (!o)
         return;
     o->later = later;
+    __atomic_store_n(&o->device, (uint16_t)device, __ATOMIC_RELAXED);
     if (o->runner)
         zr_runner_renew(o->runner, device, in_order, synchronous);
     else if (!later)
@@ -150,6 +152,12 @@ struct zr_runner *zr_work_runner(const void *handle, bool *later) {
 
     *later = o && o->later;
     return o && !o->later ? o->runner : NULL;
+}
+
+unsigned zr_work_device(const void *handle) {
+    struct runner_object *o = (struct runner_object *)live_object(handle, CLASS_RUNNER);
+
+    return o ? __atomic_load_n(&o->device, __ATOMIC_RELAXED) : UINT16_MAX;
 }
 
 /* --- fences and events -------------------------------------------------------------------------------------------- */

@@ -231,7 +231,8 @@ const char *zr_work_why(void) {
 
 bool zr_work_is_watched(void) {
     zr_config_load();
-    return (zr_config_at_start.cache && zr_config_at_start.reuse == ZR_REUSE_PROVEN) ||
+    return (zr_config_at_start.cache && (zr_config_at_start.reuse == ZR_REUSE_PROVEN ||
+                                         zr_config_at_start.residency == ZR_RESIDENCY_OWNER)) ||
            zr_config_at_start.check != ZR_CHECK_NONE;
 }
 

@@ -51,7 +51,8 @@ static inline bool zr_work_is_idle(uint64_t epoch) {
 bool zr_work_is_sure(void);
 ZR_COLD void zr_work_lost(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *zr_work_why(void);
-/* Somebody asks what is idle: the entry points of work.def are hooked. Decided by the settings at the start. */
+/* Somebody asks what is idle, or which cards copy: the entry points of work.def are hooked. Decided by the settings at
+ * the start. */
 bool zr_work_is_watched(void);
 void zr_work_fork_child(void);
 
@@ -78,6 +79,8 @@ void zr_work_fence_gone(const void *fence);
 
 /* The runner of an immediate list or a queue. NULL for a list that runs later, on a queue (*later), or is not known. */
 struct zr_runner *zr_work_runner(const void *handle, bool *later);
+/* Of a list or queue; UINT16_MAX if it is not known. */
+unsigned zr_work_device(const void *handle);
 /* An event or a fence is about to be signalled by a submission: until zr_work_signals_end() it proves nothing. */
 void zr_work_signals_begin(const void *handle);
 void zr_work_signals_end(const void *handle, const struct zr_submission *s, bool good);

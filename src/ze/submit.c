@@ -57,7 +57,30 @@ static void task_end(const struct task *t, ze_result_t result) {
         zr_work_prove_one(t->submission.runner, t->submission.number);
 }
 
+/* The driver makes a block resident on the card that copies it, and so has it mirrored, whatever was
+ * asked for. */
+static void lend(const void *list, const void *ptr) {
+    struct zr_block *b = zr_map_find(ptr);
+
+    if (b && b->key.kind == ZR_KIND_DEVICE && b->key.account != zr_work_device(list))
+        zr_block_mark(b, ZR_BLOCK_LENT);
+}
+
 #define ZR_WORK(...)
+#define ZR_COPIES(name, table, index, minor, parameters, arguments, event, to, from)               \
+    ze_result_t zr_does_##name ZR_ABOVE_FUNCTION(parameters) {                                     \
+        struct task t;                                                                             \
+        ze_result_t result;                                                                        \
+                                                                                                   \
+        if (unlikely(zr_config.residency == ZR_RESIDENCY_OWNER)) {                                 \
+            lend(list, to);                                                                        \
+            lend(list, from);                                                                      \
+        }                                                                                          \
+        t = task_begin(list, event);                                                               \
+        result = ((zr_work_fn_##name)below)arguments;                                              \
+        task_end(&t, result);                                                                      \
+        return result;                                                                             \
+    }
 #define ZR_SUBMITS(name, table, index, minor, parameters, arguments, event)                        \
     ze_result_t zr_does_##name ZR_ABOVE_FUNCTION(parameters) {                                     \
         struct task t = task_begin(list, event);                                                   \

@@ -175,19 +175,26 @@ promise "adapter v2: reuse:runtime spares what a pool that is configured away sp
 
 # Blocks of 512 bytes, 2 MiB and 20 MiB are never freed. When the process ends the runtime takes its pools down, and
 # what lay in them goes back; what is over their limit is left, and with adapter v2, which destroys no context then,
-# what we served at the SYCL entry points.
+# what we served at the SYCL entry points. What the runtime frees then may stay in the cache of a context that lives on.
+spare() { # spare BYTES [CARD]: at most so much is reserved beyond what is allocated
+    local allocated reserved
+    allocated=$(field "${2:+device.$2.}allocated_bytes.all.current")
+    reserved=$(field "${2:+device.$2.}reserved_bytes.all.current")
+    [ "$reserved" -ge "$allocated" ] && [ "$reserved" -le $((allocated + $1)) ] ||
+        { echo "reserved $reserved, allocated $allocated, at most $1 more expected"; return 1; }
+}
 never_frees() { # never_frees ADAPTER CONF
     local left=$((20 << 20))
     [ "$1-$2" != 2-route:sycl ] || left=$((512 + (2 << 20) + (20 << 20)))
     on_bed "$1" "$2" leak && same "$(field device.0.allocated_bytes.all.current)" $left &&
-        same "$(field device.0.reserved_bytes.all.current)" $left &&
+        spare $((4 << 20)) 0 &&
         same "$(field device.1.allocated_bytes.all.current)" 0
 }
 # A context takes what its pool holds with it. Where cards share the driver's own context, as with adapter v2 and a
-# single one, nobody tells us of its end: so two.
+# single one, nobody tells us of its end: so two. A block by which the adapter tries each card stays in the cache.
 orphans() { # orphans ADAPTER CONF
     on_bed "$1" "$2" orphans && same "$(field device.0.allocated_bytes.all.current)" 0 &&
-        same "$(field device.0.reserved_bytes.all.current)" 0
+        spare 64 0
 }
 no_device() { ONEAPI_DEVICE_SELECTOR='opencl:*' on_bed 2 route:auto leak | grep -q 'no device'; }
 switches_peer_access() {
@@ -224,22 +231,23 @@ many_contexts() { # many_contexts ADAPTER CARDS CONF
         [ "$3" != none ] || continue
         same "$(field route.in_force)" pool &&
             same $(($(field calls.pool_aligned_malloc.pool) + $(field calls.pool_malloc.pool))) 400 &&
-            same "$(field allocated_bytes.all.current) $(field reserved_bytes.all.current)" "0 0" &&
+            same "$(field allocated_bytes.all.current)" 0 && spare 1024 &&
             same "$(field allocation.all.current)" 0 || { echo "contexts 400 $leave"; return 1; }
     done
 }
-# Residency refused for the first or the second block: the program gets what the runtime alone gives it. The runtime's
-# own blocks at the start take eight calls. What was kept is given back first, and the block asked for once more.
+# Residency refused for the first or the second block, under reuse:runtime: the program gets what the runtime alone
+# gives it. The runtime's own blocks at the start take eight calls. What was kept is given back first, and the block
+# asked for once more.
 refuses() { # refuses ADAPTER
-    local nth told
+    local nth told inject=inject:zeContextMakeMemoryResident
     for nth in 9 12; do
-        told=$(on_bed "$1" route:native,cache:off,inject:zeContextMakeMemoryResident@$nth=0x70000003 refused) ||
+        told=$(on_bed "$1" route:native,cache:off,$inject@$nth=0x70000003 refused) ||
             return 1
         grep -q null <<<"$told" || { echo "nobody was refused"; return 1; }
-        same "$(on_bed "$1" route:sycl,inject:zeContextMakeMemoryResident@$nth=0x70000003 refused)" "$told" || return 1
+        same "$(on_bed "$1" route:sycl,reuse:runtime,$inject@$nth=0x70000003 refused)" "$told" || return 1
         same "$(field allocated_bytes.all.current)" 0 || return 1
     done
-    same "$(on_bed "$1" route:sycl,inject:zeContextMakeMemoryResident@11=0x70000003 refused kept)" "ok ok ok" &&
+    same "$(on_bed "$1" route:sycl,reuse:runtime,$inject@11=0x70000003 refused kept)" "ok ok ok" &&
         same "$(field cache.retries)" 1
 }
 # Whoever finds nothing left to give back, because another thread was faster, is not refused. Each try shows it in one
@@ -304,7 +312,7 @@ open(sys.argv[2], "wb").write(open(sys.argv[1], "rb").read().replace(b"\0libsycl
     same "$(cat "$dir/err")" \
         "zeroute: a SYCL runtime of a version that is not known (libsycl.so.0): its allocations are left to it" &&
         same "$(field route.in_force): $(field route.why)" "native: a SYCL runtime of a version that is not known" &&
-        same "$(field passed_through.runtime)" 3 && same "$(field cache.misses)" 0 &&
+        same "$(field passed_through.runtime)" 3 &&
         same "$(field device.0.allocated_bytes.all.current)" $((20 << 20))
 }
 for conf in route:auto route:sycl; do

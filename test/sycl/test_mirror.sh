@@ -11,6 +11,9 @@ on_the_stack --cards 2
 
 cat >"$dir/blocks.py" <<'PY'
 # 4 blocks of 64 MiB on each card, written, copied to the other card, compared byte by byte.
+import json
+import os
+import subprocess
 import sys
 import numpy as np
 import dpctl
@@ -28,6 +31,11 @@ if "copy" in sys.argv:
     blocks[1][0].copy_from_device(blocks[0][0])
     blocks[1][0].copy_to_host(back)
     print("same" if np.array_equal(pattern, back) else "different")
+if "free" in sys.argv:  # what was copied is freed: what is mirrored now?
+    del blocks
+    out = subprocess.run([sys.argv[-1], "stat", str(os.getpid()), "--json"], capture_output=True, check=True)
+    mirror = json.loads(out.stdout)["processes"][0]["mirror_bytes"]
+    print("gone" if mirror < size else f"{mirror} bytes")  # less: what the driver stages copies in
 PY
 
 # count NAME: of the last run
@@ -39,7 +47,7 @@ run() {
     shift 2
     rm -f "$dir/counts"
     SYCL_UR_USE_LEVEL_ZERO_V2=$v2 XE_STANDIN_COUNTS="$dir/counts" tools/bed/bed --on intel --runtime newest --cards 2 \
-        "$B/zeroute" run --no-summary --preset "$preset" -- "$@"
+        "$B/zeroute" run --no-summary $([ "$preset" = env ] || echo "--preset $preset") -- "$@"
 }
 python=$(tools/bed/env.sh --python 2>/dev/null) || python=
 site=$(tools/bed/env.sh newest 2>/dev/null)/site
@@ -61,6 +69,13 @@ mirrored() { # mirrored BYTES: this much, and the driver's own
 }
 
 dpctl_copies() { same "$(dpctl "$1" mitigate copy)" same && mirrored $((64 << 20)); }
+
+# A card that copied from another one's block mirrors it until the driver gets it back: the cache does not keep it.
+not_kept() { # not_kept V2 SETTING
+    ZEROUTE_CONF=preset:reroute,residency:owner,$2
+    export ZEROUTE_CONF
+    same "$(dpctl "$1" env copy free "$(realpath "$B/zeroute")")" $'same\ngone'
+}
 
 # Without zeroute run: the preload itself sees to it before the driver starts.
 by_hand() {
@@ -89,6 +104,10 @@ client_eager() { client "$1" eager && same "$(count mirrored_bytes)" 0; }
 for v2 in 1 0; do
     name="adapter v$((v2 + 1))"
     promise "dpctl, $name: a copy between cards is right and mirrors its one buffer" dpctl_copies $v2
+    for setting in reuse:proven reuse:runtime reuse:always,route:native reuse:always,route:sycl; do
+        promise "dpctl, $name, $setting: a block that another card copied from is not kept, mirrored" \
+            not_kept $v2 $setting
+    done
     promise "dpctl, $name: backing:eager with a preload by hand" eager_by_hand $v2
     promise "as PyTorch allocates, $name: as asked" client_as_asked $v2
     promise "as PyTorch allocates, $name: residency:owner" client_owner $v2

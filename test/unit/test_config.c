@@ -42,7 +42,7 @@ START_TEST(the_defaults_are_those_of_a_bare_preload) {
                                            "residency:default",
                                            "backing:default",
                                            "guard:on",
-                                           "reuse:runtime",
+                                           "reuse:proven",
                                            "limit:none",
                                            "free_memory:default",
                                            "cache_limit:none",

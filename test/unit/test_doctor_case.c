@@ -92,11 +92,14 @@ END_TEST
 
 START_TEST(memory_that_another_card_may_not_see_is_an_error_with_its_remedy) {
     zr_diagnose(&c, &d);
+    ck_assert_ptr_null(found("reuse-lost"));
     ck_assert_ptr_null(found("remapped-under-peer"));
     zr_findings_free(&d.findings);
     c.counted.remapped = 3;
+    snprintf(c.counted.reuse_lost, sizeof c.counted.reuse_lost, "another driver");
     zr_diagnose(&c, &d);
     ck_assert_ptr_nonnull(found("remapped-under-peer"));
+    ck_assert_ptr_nonnull(strstr(found("reuse-lost")->seen, "another driver"));
     ck_assert_ptr_nonnull(strstr(found("remapped-under-peer")->todo, "expandable_segments:False"));
 }
 END_TEST

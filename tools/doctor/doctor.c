@@ -68,6 +68,7 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
     } texts[] = {{"settings", offsetof(struct zr_counted, settings), sizeof to->settings},
                  {"hooks", offsetof(struct zr_counted, hooks), sizeof to->hooks},
                  {"guard.loader", offsetof(struct zr_counted, guard_loader), sizeof to->guard_loader},
+                 {"reuse.lost", offsetof(struct zr_counted, reuse_lost), sizeof to->reuse_lost},
                  {"backing.in_force", offsetof(struct zr_counted, backing), sizeof to->backing}};
 
     to->found = true;

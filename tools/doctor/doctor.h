@@ -234,6 +234,7 @@ struct zr_counted {
     uint64_t guard_loaders; /* times that libze_loader.so was missing and libze_loader.so.1 opened */
     char guard_loader[128]; /* for which library at first */
     char guard[512];        /* functions that the loader lacks and that were called, answered by the guard */
+    char reuse_lost[200];   /* why reuse:proven fell back; "" if it did not */
     char backing[256];      /* what came of backing:eager: "eager: ..." if it is in force */
 };
 

@@ -225,6 +225,18 @@ static void check_remapped(const struct zr_case *c, struct zr_findings *to) {
     f->source = zr_facts[ZR_FACT_REMAP_UNDER_PEER].source;
 }
 
+/* --- reuse ----------------------------------------------------------------------------------- */
+
+static void check_reuse(const struct zr_case *c, struct zr_findings *to) {
+    struct zr_finding *f;
+
+    if (!c->counted.found || !*c->counted.reuse_lost)
+        return;
+    f = zr_finding_add(to, ZR_NOTE, "reuse-lost", "large blocks are not reused any more");
+    zr_finding_says(&f->seen, "reuse:proven fell back to reuse:runtime: %s", c->counted.reuse_lost);
+    zr_finding_says(&f->todo, "nothing is wrong; set reuse:always only if the program frees what no command uses");
+}
+
 /* --- IPC ------------------------------------------------------------------------------------- */
 
 static void check_ipc(const struct zr_case *c, struct zr_findings *to) {
@@ -279,6 +291,7 @@ void zr_troubles_find(const struct zr_case *c, struct zr_findings *to) {
     check_spill(c, to);
     check_remapped(c, to);
     zr_known_find(c, to);
+    check_reuse(c, to);
     check_ipc(c, to);
     zr_accounts_find(c, to);
     zr_env_check(&c->stack, add_variable, to);

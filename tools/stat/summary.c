@@ -120,7 +120,7 @@ static void head(FILE *out, const struct zeroute_snapshot *s, bool colour) {
     const struct zeroute_process *p = &s->process;
     const struct zeroute_field *route = zeroute_find(s, "route.in_force"), *why = zeroute_find(s, "route.why");
     const struct zeroute_field *settings = zeroute_find(s, "settings");
-    const struct zeroute_field *hooks = zeroute_find(s, "hooks");
+    const struct zeroute_field *hooks = zeroute_find(s, "hooks"), *lost = zeroute_find(s, "reuse.lost");
     char command[4 * sizeof p->command];
     if (s->processes > 1) {
         fprintf(out, "%s%zu processes together%s\n", zr_bold(colour), s->processes, zr_plain(colour));
@@ -134,6 +134,8 @@ static void head(FILE *out, const struct zeroute_snapshot *s, bool colour) {
     if (route && route->text && *route->text)
         zr_line(out, "route", "%s%s%s%s", route->text, why && *why->text ? " (" : "",
                 why && *why->text ? why->text : "", why && *why->text ? ")" : "");
+    if (lost && lost->text && *lost->text)
+        zr_line(out, "reuse", "runtime, no longer proven: %s", lost->text);
     if (hooks && hooks->text && *hooks->text)
         zr_line(out, "hooks", "%s", hooks->text);
 }
