@@ -46,11 +46,15 @@ void zr_check_born(const struct zr_op *op, struct zr_block *b, ze_device_handle_
 /*
  * The block is CACHED, out of the books, and owned by the caller. Returns true if check takes it
  * over and frees it later; false if the caller keeps it and is to free it now, with the driver's
- * answer: nothing of ours uses it then. in_use: commands may still use it (BLOCKING, DEFER); none
- * does when this returns true.
+ * answer: nothing of ours uses it then. No command uses it when this returns true, whatever `use` was.
  */
+enum zr_use {
+    ZR_USE_POSSIBLE, /* it was freed with BLOCKING or DEFER */
+    ZR_USE_DENIED,   /* the caller vouches that no command uses it, which is not believed */
+    ZR_USE_ENDED     /* work/ has the proof: poisoned at once */
+};
 bool zr_check_free(const struct zr_op *op, ze_context_handle_t context, struct zr_block *b,
-                   bool in_use);
+                   enum zr_use use);
 /* Reports a wrong free; `around` is the block that holds ptr, or NULL, and its word. */
 void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t word);
 /* Whether this is memory of check's own: the driver knows it, and the program must not. */
@@ -132,6 +136,7 @@ struct zr_checked {
     uint8_t kind;
     uint8_t place;    /* enum zr_checked_place */
     bool may_be_kept; /* its descriptor has no extensions */
+    bool is_idle;     /* it was freed, and no command can use it */
     /* The processor may use it, so the device must not, until it is freed. */
     bool left_alone;
     bool armed;                 /* its red zone is filled, and nothing was found in it */
@@ -166,7 +171,7 @@ void zr_worker_born(const struct zr_checked *as, zr_release *release);
  * As zr_check_free(). Verifies its red zone and that of `before`, unless NULL; with `poison` it is
  * held back.
  */
-bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, bool in_use);
+bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, enum zr_use use);
 /*
  * Starts the worker, at the first block or import. Returns false if there is none and never will
  * be.
@@ -214,6 +219,7 @@ void zr_poison_drop(const void *context, bool held_up);
     ZR_FINDING(ERRORS, "errors", "errors that check has found, leaks at the end not counted")      \
     ZR_FINDING(BLOCKS, "blocks", "blocks that check has taken notice of")                          \
     ZR_FINDING(POISONED, "poisoned", "freed blocks that were poisoned and held back")              \
+    ZR_FINDING(PROVEN, "proven", "freed blocks that no command could use: no wait for the device") \
     ZR_FINDING(VERIFIED, "verified", "freed blocks that were verified before they went")           \
     ZR_FINDING(UNVERIFIED, "unverified",                                                           \
                "freed blocks that went without: there was no time, or no rest")                    \

@@ -114,7 +114,7 @@ static bool is_held_back(const struct zr_checked *c) {
 }
 
 bool zr_check_free(const struct zr_op *op, ze_context_handle_t context, struct zr_block *b,
-                   bool in_use) {
+                   enum zr_use use) {
     struct zr_checked *c = zr_checked_of(b);
     struct zr_report r = {.what = ZR_FOUND_WRONG_CONTEXT};
     int saved = errno;
@@ -132,7 +132,7 @@ bool zr_check_free(const struct zr_op *op, ze_context_handle_t context, struct z
     if (zr_block_flags(b) & ZR_BLOCK_EXPORTED)
         zr_exports_freed(c);
     /* A write before its start hits the red zone of the block in front of it. */
-    ours = zr_worker_free(c, zr_checked_at(c->base - 1), is_held_back(c), in_use);
+    ours = zr_worker_free(c, zr_checked_at(c->base - 1), is_held_back(c), use);
     errno = saved;
     return ours;
 }

@@ -21,8 +21,9 @@
 enum { NO_WORKER, RUNNING, IMPOSSIBLE, CLOSING, HALTED, STOPPED };
 enum {
     QUARANTINE_BLOCKS = 4096,
-    HISTORY = 1024, /* descriptors of blocks that are gone */
-    PATIENCE = 5,   /* calls that may wait in vain */
+    HISTORY = 1024,  /* descriptors of blocks that are gone */
+    PATIENCE = 5,    /* calls that may wait in vain */
+    LOOK_AHEAD = 64, /* freed blocks among which one that is proven idle is looked for */
     MS = 1000000
 };
 /* How often the worker looks at imports when it has nothing to do. */
@@ -206,8 +207,9 @@ static enum zr_checked_place take_next(void) {
         (kept->oldest && draining))
         checked_move(kept->oldest, ZR_CHECKED_LEAVING);
     in_hand = checked_oldest(ZR_CHECKED_ASKED);
-    if (!in_hand && freed && freed->ticket <= rested)
-        in_hand = freed;
+    for (unsigned i = 0; !in_hand && freed && i < LOOK_AHEAD; i++, freed = freed->newer)
+        if (freed->ticket <= rested || freed->is_idle)
+            in_hand = freed;
     if (!in_hand)
         in_hand = checked_oldest(ZR_CHECKED_LEAVING);
     from = in_hand ? in_hand->place : ZR_CHECKED_NOWHERE;
@@ -267,7 +269,7 @@ static bool worker_step(void) {
     arm = from == ZR_CHECKED_ASKED && !c->armed && !c->ticket;
     good = arm ? zr_poison_fill(c, c->size, c->held)
                : (!poisoned || zr_look(c, false)) && (!c->armed || zr_look(c, true)) &&
-                     (!poison || (!restless && zr_poison_fill(c, 0, c->size)));
+                     (!poison || ((!restless || c->is_idle) && zr_poison_fill(c, 0, c->size)));
     if (poison || (!good && !poisoned))
         zr_check_count(good ? ZR_FOUND_POISONED : ZR_FOUND_PASSED_FAILED, 1);
     if (from == ZR_CHECKED_LEAVING && poisoned)
@@ -434,14 +436,14 @@ static bool is_rested(void *ticket) {
     return rested >= *(uint64_t *)ticket && !restless;
 }
 
-bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, bool in_use) {
+bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, enum zr_use use) {
     const struct zr_checked_list *freed = &zr_check_list[ZR_CHECKED_FREED];
-    bool works = worker_runs(), armed, done, stuck, ours;
+    bool works = worker_runs(), idle = use == ZR_USE_ENDED, armed, done, stuck, ours;
     struct request r = {.c = c};
     uint64_t mine;
 
     zr_lock(&zr_check_lock);
-    if (works && poison && in_use) {
+    if (works && poison && use == ZR_USE_POSSIBLE) {
         mine = ++tickets;
         rest_after = mine;
         zr_unlock(&zr_check_lock);
@@ -457,7 +459,9 @@ bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison
         freed->blocks < QUARANTINE_BLOCKS) {
         r.ticket = ++tickets;
         c->ticket = r.ticket;
-        rest_after = r.ticket;
+        c->is_idle = idle;
+        if (!idle)
+            rest_after = r.ticket;
         checked_move(c, ZR_CHECKED_FREED);
     } else if (armed) {
         checked_move(c, ZR_CHECKED_ASKED);
@@ -466,12 +470,18 @@ bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison
     worker_changed();
     if (poison && !r.ticket)
         zr_check_count(ZR_FOUND_PASSED_BUSY, 1);
-    done = (!r.ticket && !armed) || await_for_call(is_done, &r);
+    if (r.ticket && idle)
+        zr_check_count(ZR_FOUND_PROVEN, 1);
+    done = !r.ticket && !armed;
+    if (!done && idle) /* for the worker, not for the device: that is not in vain */
+        done = worker_await(is_done, &r, zr_config.check_wait);
+    else if (!done)
+        done = await_for_call(is_done, &r);
     if (r.ticket)
         return true;
     zr_lock(&zr_check_lock);
     /* The worker looks at it later, and gives it back. */
-    ours = works && !in_use && (!done || c == in_hand);
+    ours = works && use != ZR_USE_POSSIBLE && (!done || c == in_hand);
     stuck = !ours && c == in_hand && touching;
     c->ticket = ours ? ++tickets : 0;
     if (ours)

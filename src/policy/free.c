@@ -325,11 +325,13 @@ static void keep(const struct zr_op *op, const struct zr_free *f, struct zr_bloc
  * it leaves the books as it was.
  */
 static bool quarantine(const struct zr_op *op, const struct zr_free *f, struct zr_block *b) {
-    bool in_use = f->ext && f->desc->freePolicy; /* commands may still use it */
+    enum zr_use use = f->ext && f->desc->freePolicy ? ZR_USE_POSSIBLE : ZR_USE_DENIED;
     const struct zr_block was = {.size = b->size, .flags = zr_block_flags(b), .key = b->key};
 
     __atomic_store_n(&b->freed_by, op->caller, __ATOMIC_RELAXED);
-    if (zr_check_free(op, f->context, b, in_use)) {
+    if (zr_work_is_sure() && zr_work_is_idle(zr_work_freed()))
+        use = ZR_USE_ENDED;
+    if (zr_check_free(op, f->context, b, use)) {
         zr_registry_unbook(&was);
         return true;
     }

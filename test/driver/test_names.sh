@@ -1,24 +1,28 @@
 #!/bin/bash
-# Every function that may allocate, free, export or import memory, in the headers that are installed, in the newest ones
-# and in Intel's driver, is in the tables of src/ or in doc/architecture.md with the reason why it is left alone.
+# Every function that may allocate, free, export or import memory, and every one that gives a device work or waits for
+# it, in the headers that are installed, in the newest ones and in Intel's driver, is in the tables of src/ or in
+# doc/architecture.md with the reason why it is left alone.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # shellcheck source=test/promise.sh
 . test/promise.sh
 like='Alloc|Free|Malloc|Reserve|Import|Export|Ipc|Resident|Evict|Create|HostPointer'
 like="$like|VirtualMem|PhysicalMem|TempMem|MemMap|^ze(x|xp|Intel)?Mem"
+works='Append|Execute|Enqueue|Submit|Launch|Synchronize|QueryStatus|HostSignal|HostReset|Wait(On|For|Ext)|Signal(Event|Ext)'
+works="$works|GraphCapture|CaptureIntoGraph|InstantiateGraph|Command(List|Queue)Create"
 
 in_tables() {
     sed -n 's/^ZR_\(ENTRY\|PASS\|MAKES\|MADE\|GONE\)(\([A-Za-z0-9]*\),.*/\2/p' src/base/entries.def
     sed -n 's/^ZR_EXTENSION(\(ze[A-Za-z]*\),.*/\1/p' src/base/extensions.def
+    sed -n 's/^ZR_\(SUBMITS\|COPIES\|UNKNOWN_WORK\|WORK\)(\([A-Za-z0-9]*\),.*/\2/p' src/base/work.def
 }
 left_alone() {
     sed -n '/^## Functions that are left alone/,/^## [^F]/p' doc/architecture.md | grep -oE '`ze[A-Za-z0-9*]+`' |
         tr -d '`'
 }
-# unknown: of the names on stdin those that are like an allocation and in neither list
+# unknown LIKE: of the names on stdin those that are like it and in neither list
 unknown() {
-    local name pattern tables patterns
+    local like=$1 name pattern tables patterns
     tables=$(in_tables)
     patterns=$(left_alone)
     while read -r name; do
@@ -31,22 +35,24 @@ unknown() {
     done < <(grep -E "$like" | grep -v 'ProcAddrTable$' | sort -u)
 }
 none_is_unknown() { # none_is_unknown NAMES
-    local bad
-    [ "$(grep -cE "$like" <<<"$1")" -gt 10 ] || { echo "no names were found"; return 1; }
-    bad=$(unknown <<<"$1")
-    same "$bad" ''
+    local one bad
+    for one in "$like" "$works"; do
+        [ "$(grep -cE "$one" <<<"$1")" -gt 10 ] || { echo "no names were found"; return 1; }
+        bad=$(unknown "$one" <<<"$1")
+        same "$bad" '' || return 1
+    done
 }
 of_header() { grep -oE '^ze[A-Z][A-Za-z0-9]*\($' "$1" | tr -d '('; }
 
 installed=$(echo '#include <level_zero/ze_api.h>' | ${CC:-cc} -M -xc - | tr ' \\' '\n\n' |
     grep -m 1 'ze_api\.h$')
-promise "the installed headers have no allocation that we do not know" none_is_unknown "$(of_header "$installed")"
+promise "the installed headers have no allocation, submission or wait that we do not know" none_is_unknown "$(of_header "$installed")"
 newest() {
     local folder
     folder=$(tools/bed/fetch.sh headers) || return $?
     none_is_unknown "$(of_header "$folder/level_zero/ze_api.h")"
 }
-promise "the newest headers have no allocation that we do not know" newest
+promise "the newest headers have no allocation, submission or wait that we do not know" newest
 driver() {
     local folder file
     folder=$(tools/bed/fetch.sh driver) || return $?
@@ -57,7 +63,10 @@ driver() {
         readelf --dyn-syms -W "$file" | awk '$7 != "UND" { print $8 }' | grep -E '^ze[A-Zx]'
     )"
 }
-promise "Intel's driver has no allocation that we do not know" driver
-notices() { same "$(unknown <<<"zeMemAllocOfTomorrow")" zeMemAllocOfTomorrow; }
+promise "Intel's driver has no allocation, submission or wait that we do not know" driver
+notices() {
+    same "$(unknown "$like" <<<"zeMemAllocOfTomorrow")" zeMemAllocOfTomorrow &&
+        same "$(unknown "$works" <<<"zeCommandListAppendTomorrow")" zeCommandListAppendTomorrow
+}
 promise "a new name is noticed" notices
 kept

@@ -320,8 +320,20 @@ START_TEST(every_freed_block_is_poisoned_and_verified) {
     child_ok(c);
     counts(c, "check.blocks", 80);
     counts(c, "check.poisoned", 80);
+    counts(c, "check.proven", 80);
     counts(c, "check.verified", 80);
     counts(c, "check.unverified", 0);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_block_that_a_command_may_use_is_not_proven_idle) {
+    struct child *c = run("ZEROUTE_CONF=check:free,check_wait:20s", "in_flight");
+
+    child_ok(c);
+    counts(c, "check.blocks", 2);
+    counts(c, "check.poisoned", 2);
+    counts(c, "check.proven", 1); /* the copy, freed after a wait for the event of the command */
     child_free(c);
 }
 END_TEST
@@ -469,6 +481,7 @@ int main(void) {
     tcase_add_test(t, a_report_is_in_the_record_and_in_the_json);
     tcase_add_test(t, ten_are_told_and_the_rest_counted);
     tcase_add_test(t, every_freed_block_is_poisoned_and_verified);
+    tcase_add_test(t, a_block_that_a_command_may_use_is_not_proven_idle);
     tcase_add_test(t, the_quarantine_goes_before_memory_is_short);
     tcase_add_test(t, what_the_quarantine_cannot_hold_passes_and_is_counted);
     tcase_add_test(t, a_block_without_room_for_a_red_zone_is_counted);
