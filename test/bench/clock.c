@@ -1,6 +1,6 @@
 /*
- * A clock for callgrind, under which every call would be a slow one: each reading is 50 ns later than the last. Preloaded
- * before libzeroute.so by test/bench/bench_instructions.
+ * A clock for callgrind, under which every call would be a slow one: each reading is 50 ns later than the last.
+ * Preloaded before libzeroute.so by test/bench/bench_instructions.
  */
 #include <stdint.h>
 #include <time.h>
