@@ -291,6 +291,7 @@ static struct zr_block *direct_from_provider(struct pool *p, size_t size, size_t
         b = provider_alloc(p, size, alignment, code);
     if (!b)
         return NULL;
+    __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
     zr_block_mark(b, ZR_BLOCK_DIRECT);
     b->key.extra = changes;
     return b;

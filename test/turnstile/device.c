@@ -17,8 +17,9 @@ struct event { /* or a fence, or a pool of events */
     void *tables;
     bool live, signalled;
 };
-struct use { /* of a block: another one may have its address by now */
-    uintptr_t base;
+struct use { /* of a part of a block: another one may have its address by now */
+    uintptr_t p, base;
+    size_t size;
     uint64_t given;
 };
 struct uses {
@@ -134,6 +135,19 @@ bool ts_device_uses(const struct ts_block *b) {
     return false;
 }
 
+bool ts_device_uses_range(uintptr_t p, size_t size) {
+    const struct ts_block *b = ts_block_around(p);
+
+    for (int i = 0; b && i < COMMANDS; i++)
+        for (unsigned k = 0; commands[i].pending && k < commands[i].uses.count; k++) {
+            const struct use *u = &commands[i].uses.at[k];
+
+            if (u->base == b->base && u->given == b->given && p < u->p + u->size && u->p < p + size)
+                return true;
+        }
+    return false;
+}
+
 /* A free that waits for what uses the block, or one that does not. */
 void ts_device_frees(const struct ts_block *b, unsigned policy) {
     for (int i = 0; i < COMMANDS; i++) {
@@ -191,7 +205,7 @@ static void add_use(struct uses *uses, const void *ptr, size_t size, const char 
 
     if (!b || (uintptr_t)ptr + size > b->base + b->room)
         ts_violation("a command %s %zu bytes at %p, which is not allocated", what, size, ptr);
-    uses->at[uses->count++] = (struct use){b->base, b->given};
+    uses->at[uses->count++] = (struct use){(uintptr_t)ptr, b->base, size, b->given};
 }
 
 static ze_result_t append(ze_command_list_handle_t handle, const struct uses *uses) {

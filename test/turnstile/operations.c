@@ -94,7 +94,9 @@ int some_owner(struct actor *a, bool (*fits)(const struct owner *o)) {
 }
 
 static bool is_stale(const struct owner *o) {
-    if (!o->gone || !o->returned)
+    const struct ts_block *b = ts_block_around(o->p);
+
+    if (!o->gone || !o->returned || (b && sycl_has_context(b->context)))
         return false;
     for (int i = 0; i < owner_count; i++)
         if (!owners[i].gone && o->p - owners[i].p < owners[i].size)
@@ -249,6 +251,7 @@ void program_opens(void) {
         ts_violation("the driver does not start");
     do_context_create();
     do_context_create();
+    sycl_opens();
 }
 
 /* Asks for something by zeroute ctl; the next call of any thread carries it out. */
@@ -771,7 +774,7 @@ const struct operation operations[] = {
     {"fork", 1, op_fork, 0, 0},
     {"thread", 2, op_thread, 0, 0},
     {"refuse_alloc", 1, op_refuse_alloc, 0, 0},
-    {"refuse_free", 1, op_refuse_free, 0, 0},
+    {"refuse_free", 1, op_refuse_free, 0, SYCL},
     {"fdinfo", 3, op_fdinfo, FLAKY, 0},
     {"submit", 6, op_submit, 0, SEVERAL},
     {"work", 4, op_work, 0, SEVERAL},
@@ -780,6 +783,11 @@ const struct operation operations[] = {
     {"wait_device", 1, op_wait_device, 0, SEVERAL},
     {"event", 5, op_event, 0, SEVERAL},
     {"slot_end", 1, op_slot_end, 0, SEVERAL},
+    {"usm_alloc", 6, op_usm_alloc, SYCL, 0},
+    {"usm_free", 6, op_usm_free, SYCL, 0},
+    {"usm_work", 5, op_usm_work, SYCL, 0},
+    {"usm_wait", 2, op_usm_wait, SYCL, 0},
+    {"usm_end", 2, op_usm_end, SYCL, 0},
 };
 const unsigned operation_count = sizeof operations / sizeof *operations;
 
@@ -787,6 +795,7 @@ const unsigned operation_count = sizeof operations / sizeof *operations;
 
 void program_closes(void) {
     submits_end();
+    sycl_closes();
     for (int i = 0; i < owner_count; i++)
         if (owner_is_held(&owners[i])) {
             ts_operation(MOST_OPERATIONS + (unsigned)i, "free %p at the end", (void *)owners[i].p);

@@ -16,7 +16,9 @@ enum setting_flag {
     FLAKY = 32,   /* sometimes */
     CHECKED = 64, /* red zones and quarantine: the driver holds more than the program */
     RECORDED = 128,
-    SEVERAL = 256 /* two processes, on cards that are too small for both */
+    SEVERAL = 256, /* two processes, on cards that are too small for both */
+    SYCL = 512,    /* a SYCL runtime, too */
+    VOUCHES = 1024 /* no command uses what the program frees at the SYCL level (reuse:always) */
 };
 struct setting {
     const char *name, *conf;
@@ -63,6 +65,8 @@ bool truth_refuses(void);
 void truth_may_pass(void);
 /* Whether the driver has refused something in this thread's last call. */
 bool truth_was_refused(void);
+/* Nothing that the program owns lies there. */
+void truth_must_be_free(uintptr_t p, size_t size);
 /* An answer about p: whether it is allocated, and if so where its block begins and ends (or 0). */
 void truth_answer(uint64_t asked, const void *p, bool live, const void *base, size_t size);
 /* All answers, now that every interval is known. */
@@ -143,6 +147,26 @@ void op_wait(struct actor *a);
 void op_wait_device(struct actor *a);
 void op_event(struct actor *a);
 void op_slot_end(struct actor *a);
+
+/* From API 1.6 and 1.14 on. */
+ze_result_t zeCommandListHostSynchronize(ze_command_list_handle_t list, uint64_t timeout);
+ze_result_t zeDeviceSynchronize(ze_device_handle_t device);
+
+/* --- sycl.c: the program above a SYCL runtime --------------------------------------------------------------------- */
+void sycl_opens(void);
+void sycl_closes(void);
+/* A violation if it owns something there; if it owns a part of a block that goes back to the driver. */
+void sycl_must_not_own(uintptr_t p, size_t size);
+void sycl_block_goes(const struct ts_block *b);
+/* Whether this is the runtime's context. */
+bool sycl_has_context(int context);
+/* What it owns is added. */
+void sycl_add_up(int64_t *bytes, int64_t *blocks);
+void op_usm_alloc(struct actor *a);
+void op_usm_free(struct actor *a);
+void op_usm_work(struct actor *a);
+void op_usm_wait(struct actor *a);
+void op_usm_end(struct actor *a);
 
 /* --- rest.c: what must hold when nobody is in a call -------------------------------------------------------------- */
 void rest_compare(const char *when, bool everything_freed);

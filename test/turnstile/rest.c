@@ -30,6 +30,7 @@ static void compare_books(const char *when) {
         bytes[o->kind] += (int64_t)o->size;
         blocks += o->kind != TS_HOST;
     }
+    sycl_add_up(&bytes[TS_DEVICE], &blocks);
     for (int kind = TS_DEVICE; kind <= TS_SHARED; kind++)
         compare(when, field[kind], bytes[kind]);
     compare(when, "allocation.all.current", blocks);

@@ -103,6 +103,9 @@ void prepare(const struct setting *setting, uint64_t seed) {
     ts_driver_begin(seed);
     ts_driver.most = setting->limit;
     set_conf(setting);
+    if (setting->flags & SYCL) /* the runtime is probed with blocks of 16 MiB */
+        for (int i = 0; i < TS_CARDS; i++)
+            ts_driver.vram[i] += (uint64_t)64 << 20;
     truth_begin(setting);
     ts_last_words = segment_unlink;
 }

@@ -4,10 +4,6 @@
  */
 #include "program.h"
 
-/* From API 1.6 and 1.14 on. */
-ze_result_t zeCommandListHostSynchronize(ze_command_list_handle_t list, uint64_t timeout);
-ze_result_t zeDeviceSynchronize(ze_device_handle_t device);
-
 enum { SLOTS = 5, QUEUES_FROM = 3, EVENTS = 3, LISTS = 3, APPENDED = 3 };
 
 static struct slot { /* an immediate list; from QUEUES_FROM on a queue with lists and a fence of its own */

@@ -32,11 +32,12 @@ unsigned truth_failed;
 static struct flight flights[TS_THREADS];
 static struct answer answers[OWNERS];
 static int answer_count;
-static struct own { /* memory that check's worker was given for itself */
+static struct own { /* memory that check's worker was given for itself, or a SYCL runtime */
     uintptr_t base;
     size_t size;
-    uint64_t given;
-} own[64];
+    uint64_t given, gone;
+    bool runtimes;
+} own[512];
 static unsigned own_count;
 static uint64_t now;
 static bool may_pass; /* the cache may have been switched off */
@@ -68,8 +69,9 @@ static void driver_gives(const struct ts_block *b) {
 
     if (f && f->kind == ALLOCATING && !ts_is_child())
         f->gave = b->base;
-    if (ts_is_daemon() && own_count < sizeof own / sizeof *own)
-        own[own_count++] = (struct own){b->base, b->size, truth_time()};
+    if ((ts_is_daemon() || sycl_has_context(b->context)) && own_count < sizeof own / sizeof *own)
+        own[own_count++] =
+            (struct own){.base = b->base, .size = b->size, .given = truth_time(), .runtimes = !ts_is_daemon()};
 }
 
 /* Another thread is just being given this address: nobody can know it yet. */
@@ -118,6 +120,10 @@ static void driver_takes(uintptr_t p, const struct ts_block *b) {
             ts_violation("%p (%zu bytes) was freed in the driver, but the program owns it and did not free it",
                          (void *)p, o->size);
     }
+    sycl_block_goes(b);
+    for (unsigned i = 0; i < own_count; i++)
+        if (own[i].base == p && !own[i].gone)
+            own[i].gone = truth_time();
     if (f && f->gave == p)
         f->gave = 0;
     look_at_allocations(p, freeing);
@@ -167,7 +173,7 @@ void truth_alloc_begins(void) {
     *flight() = (struct flight){.kind = ALLOCATING, .began = truth_time(), .target = NO_OWNER};
 }
 
-static void must_be_free(uintptr_t p, size_t size) {
+void truth_must_be_free(uintptr_t p, size_t size) {
     for (int i = 0; i < owner_count; i++) {
         const struct owner *o = &owners[i];
 
@@ -221,7 +227,8 @@ int truth_alloc_ends(ze_result_t result, const void *p, size_t size, enum ts_kin
     }
     o.returned = truth_time();
     if (!f.doomed) {
-        must_be_free(o.p, size);
+        truth_must_be_free(o.p, size);
+        sycl_must_not_own(o.p, size);
         if (!b)
             ts_violation("an allocation returned %p, which the driver has not given out", p);
         if (b->size < size || b->kind != kind || b->context != context || (kind != TS_HOST && b->card != card))
@@ -344,11 +351,15 @@ void truth_answer(uint64_t asked, const void *p, bool live, const void *base, si
                                                   .live = live};
 }
 
-/* The question was on its way when check got this memory: nobody can take the driver's answer back. */
-static bool was_just_given(const struct answer *a) {
-    for (unsigned i = 0; i < own_count; i++)
-        if (a->p - own[i].base < own[i].size && own[i].given > a->asked && own[i].given < a->answered)
+/* What a runtime has is allocated, and when check got this memory while the question was on its way, so was that. */
+static bool was_theirs(const struct answer *a) {
+    for (unsigned i = 0; i < own_count; i++) {
+        const struct own *o = &own[i];
+
+        if (a->p - o->base < o->size && o->given < a->answered &&
+            (o->runtimes ? !o->gone || o->gone > a->asked : o->given > a->asked))
             return true;
+    }
     return false;
 }
 
@@ -371,7 +382,7 @@ static void check_answer(const struct answer *a) {
     if (surely && !a->live)
         ts_violation("step %llu, thread %d: %p was answered as not allocated, but the program owns it",
                      (unsigned long long)a->step, a->thread, (void *)a->p);
-    if (!perhaps && a->live && !truth_inexact && !was_just_given(a))
+    if (!perhaps && a->live && !truth_inexact && !was_theirs(a))
         ts_violation("step %llu, thread %d: %p was answered as allocated, but it was free all the time",
                      (unsigned long long)a->step, a->thread, (void *)a->p);
     if (surely && a->base && (a->base != surely->p || a->size != surely->size))

@@ -161,6 +161,8 @@ void ts_device_goes_on(void);
 void ts_device_finishes(void);
 /* Whether a command that is not done uses this block. */
 bool ts_device_uses(const struct ts_block *b);
+/* The same of a part of it. */
+bool ts_device_uses_range(uintptr_t p, size_t size);
 void ts_device_frees(const struct ts_block *b, unsigned policy);
 /* Whether commands of a list or a queue are not done; will signal an event; count for a fence. */
 bool ts_device_is_busy(const void *list_or_queue);
