@@ -516,6 +516,38 @@ static void op_evict(struct actor *a) {
     residency(a, false);
 }
 
+static void resident_on_peer(struct owner *o) {
+    if (!owner_is_held(o))
+        return;
+    o->calls++;
+    do_residency(o, 1, true);
+    o->calls--;
+}
+
+static void free_if_held(const struct owner *o, int c) {
+    if (owner_is_held(o) && !o->submitting)
+        do_free((const void *)o->p, c, -1);
+}
+
+/* Three alike: two go, one of them resident on both cards; the third becomes so, and others may free it meanwhile. */
+static void op_resident_third(struct actor *a) {
+    size_t size = some_size(a);
+    int c = enter_context(a), i[3];
+
+    if (c < 0)
+        return;
+    ts_operation(a->index, "three of %zu bytes, one resident on card 1", size);
+    for (int k = 0; k < 3; k++)
+        i[k] = do_alloc(TS_DEVICE, c, 0, size, 0);
+    if (i[0] != NO_OWNER && i[1] != NO_OWNER && i[2] != NO_OWNER) {
+        resident_on_peer(&owners[i[1]]);
+        free_if_held(&owners[i[0]], c);
+        free_if_held(&owners[i[1]], c);
+        resident_on_peer(&owners[i[2]]);
+    }
+    leave_context(c);
+}
+
 /* Takes the IPC handle, and perhaps opens it in this process: also of a block that another thread frees meanwhile. */
 static void op_ipc(struct actor *a) {
     int i = some_owner(a, is_on_a_card), c;
@@ -761,6 +793,7 @@ const struct operation operations[] = {
     {"foreign", 2, op_foreign, 0, SEVERAL},
     {"resident", 7, op_resident, 0, 0},
     {"evict", 2, op_evict, 0, 0},
+    {"resident_third", 3, op_resident_third, 0, SEVERAL},
     {"ipc", 3, op_ipc, 0, 0},
     {"virtual", 2, op_virtual, 0, 0},
     {"context_create", 2, op_context_create, 0, 0},

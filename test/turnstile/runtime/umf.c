@@ -1,6 +1,6 @@
 /*
- * UMF, as far as an adapter uses it: pools by a table of functions, a tracker of all pointers, and a pool of its own that
- * pools nothing. Only one thread runs at a time, and none parks in here.
+ * UMF, as far as an adapter uses it: pools by a table of functions, a tracker of all pointers, and a pool of its own
+ * that pools nothing. Only one thread runs at a time, and none parks in here.
  */
 #include "umf.h"
 
