@@ -8,8 +8,10 @@
 
 static const char *const libraries[] = {"test/swallowed/libsycl.so.9", "test/swallowed/libexporting.so",
                                         "test/swallowed/libholding.so"};
-static const char *const confs[] = {"ZEROUTE_CONF=stats:on", "ZEROUTE_CONF=route:pool", "ZEROUTE_CONF=route:native",
-                                    "ZEROUTE_CONF=route:native,cache:on,cache_host:on"};
+/* Under reuse:proven what the device is known to have finished with is reused, a runtime's too. */
+static const char *const confs[] = {"ZEROUTE_CONF=reuse:runtime", "ZEROUTE_CONF=route:pool,reuse:runtime",
+                                    "ZEROUTE_CONF=route:native,reuse:runtime",
+                                    "ZEROUTE_CONF=route:native,cache:on,cache_host:on,reuse:runtime"};
 enum { LIBRARIES = 3, CONFS = 4 };
 
 static struct child *swallow(const char *library, const char *part, const char *conf) {
@@ -38,7 +40,7 @@ START_TEST(what_adapter_v2_frees_is_waited_for_by_the_driver) {
 END_TEST
 
 START_TEST(its_host_memory_is_not_reused_and_that_is_said) {
-    struct child *c = swallow(libraries[_i], "host", "ZEROUTE_CONF=route:native,cache:on,cache_host:on");
+    struct child *c = swallow(libraries[_i], "host", confs[CONFS - 1]);
 
     child_ok(c);
     ck_assert_uint_eq(child_count(c, "cache.hits"), 0);
@@ -88,7 +90,7 @@ END_TEST
 
 /* The same program on a library that is no runtime: its blocks are reused, and what it keeps is a leak. */
 START_TEST(another_library_is_no_runtime) {
-    struct child *c = swallow("test/swallowed/libplain.so", "v1", "ZEROUTE_CONF=stats:on");
+    struct child *c = swallow("test/swallowed/libplain.so", "v1", confs[0]);
 
     child_ok(c);
     ck_assert_uint_eq(child_count(c, "cache.hits"), 3);
