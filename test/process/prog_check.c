@@ -5,6 +5,7 @@
 #include "sim.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -486,6 +487,31 @@ static void booked_once(void) {
     end();
 }
 
+/*
+ * A program that has closed its standard streams before anything is exported: what it prints, and opens, must not
+ * meet a file of ours there.
+ */
+static void streams_closed(void) {
+    enum { STREAMS = 3, ABOVE = 100 };
+    ze_ipc_mem_handle_t handle;
+    begin();
+    void *p = on_card(&gpu, 0, 2 * MIB);
+    for (int fd = 0; fd < STREAMS; fd++) {
+        EXPECT(fcntl(fd, F_DUPFD, ABOVE + fd) == ABOVE + fd);
+        close(fd);
+    }
+    OK(zeMemGetIpcHandle(gpu.context, p, &handle));
+    for (int fd = 0; fd < STREAMS; fd++) {
+        char link[32], file[128] = "";
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(link, file, sizeof file - 1);
+        EXPECT(dup2(ABOVE + fd, fd) == fd);
+        EXPECT(length <= 0 || !strstr(file, "/zeroute-"));
+    }
+    OK(zeMemFree(gpu.context, p));
+    end();
+}
+
 /* --- legal programs ----------------------------------------------------------------------------------------------- */
 
 /* Everything that is done above, done right; with every kind of memory and every kind of free. */
@@ -701,6 +727,7 @@ int main(int argc, char **argv) {
                                         PART(refused_free),
                                         PART(physical_on_host),
                                         PART(booked_once),
+                                        PART(streams_closed),
                                         PART(clean),
                                         PART(in_flight),
                                         PART(waits_for_us),

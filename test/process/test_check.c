@@ -224,6 +224,15 @@ START_TEST(what_lies_at_a_handle_is_the_drivers_own) {
 }
 END_TEST
 
+START_TEST(no_standard_stream_is_taken) {
+    struct child *c = run("ZEROUTE_CONF=check:ipc", "streams_closed");
+
+    child_ok(c);
+    counts(c, "ipc.exports", 1);
+    child_free(c);
+}
+END_TEST
+
 static const char *const not_kept[] = {"ZEROUTE_CONF=check:guard,check_wait:20s",
                                        "ZEROUTE_CONF=check:ipc,check_wait:20s", ALL};
 
@@ -487,6 +496,7 @@ int main(void) {
     tcase_add_test(t, a_block_without_room_for_a_red_zone_is_counted);
     tcase_add_test(t, run_ends_with_66_where_an_error_was_found);
     tcase_add_test(t, what_lies_at_a_handle_is_the_drivers_own);
+    tcase_add_test(t, no_standard_stream_is_taken);
     tcase_add_loop_test(t, what_is_freed_leaves_the_books_once, 0, 3);
     tcase_add_test(t, run_reports_lines_and_equal_errors_once);
     tcase_add_test(t, fail_on_error_is_refused_where_no_error_can_be_known);
