@@ -10,6 +10,7 @@
  * which the driver hands out.
  */
 #include "hook/hook.h"
+#include "policy/policy.h"
 
 #include <errno.h>
 #include <string.h>
@@ -161,6 +162,8 @@ static void look(int n, ze_driver_handle_t driver, const struct object *o) {
         known = visit_table(n, o, t, false, &todo);
     for (unsigned t = 1; known && todo && good && t <= ZR_TABLES; t++)
         good = visit_table(n, o, ZR_TABLES - t, true, &todo);
+    if (known && todo)
+        zr_registry_hooked_late();
     if (known && good)
         return;
     (void)zr_elf_find_now((void *)zr_loaded[n].base, &elf);

@@ -258,6 +258,8 @@ ze_result_t zr_registry_left(struct zr_block *b, ze_result_t result);
 void zr_registry_gone(struct zr_block *b);
 /* The driver has got back what was reserved for a block: out of the map, out of the ledgers. */
 void zr_registry_released(struct zr_block *b);
+/* Function tables were hooked that calls may already have been made through. */
+void zr_registry_hooked_late(void);
 /* Records ALLOC, BACK or RESERVE after it took effect, FREE or RELEASE before (enum
  * zeroute_record_type). */
 void zr_registry_event(enum zeroute_record_type type, const struct zr_block *b, unsigned flags);

@@ -170,10 +170,33 @@ struct zr_block *zr_registry_take(const void *ptr) {
     return b;
 }
 
+/*
+ * Tables were hooked while calls may have been on their way past us. What the driver gives such a
+ * call may have been a block of ours that has come and gone since: its free is right, and must not
+ * be taken for a second one. So for a while the map forgets what has gone.
+ */
+enum { ON_THE_WAY_MS = 1000 };
+static uint32_t hooked_late; /* atomic: when, in milliseconds; 0: not, or long ago */
+
+void zr_registry_hooked_late(void) {
+    uint32_t now = zr_now_ms();
+
+    __atomic_store_n(&hooked_late, now ? now : 1, __ATOMIC_RELAXED);
+}
+
+static ZR_COLD void forget_for_a_while(const struct zr_block *b) {
+    if (zr_now_ms() - __atomic_load_n(&hooked_late, __ATOMIC_RELAXED) < ON_THE_WAY_MS)
+        zr_map_forget(b);
+    else
+        __atomic_store_n(&hooked_late, 0, __ATOMIC_RELAXED);
+}
+
 /* First out of the map: whoever charges blocks meanwhile looks again whether this one is still
  * there. */
 void zr_registry_released(struct zr_block *b) {
     zr_block_gone(b);
+    if (unlikely(__atomic_load_n(&hooked_late, __ATOMIC_RELAXED)))
+        forget_for_a_while(b);
     atomic_thread_fence(memory_order_seq_cst);
     block_book_reserved(b, -1);
     zr_charge_undo(&b->charge);

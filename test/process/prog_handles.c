@@ -5,6 +5,7 @@
  *   handles DRIVER              three blocks allocated and freed so, on two contexts and the default one
  *   handles DRIVER tables       by the tables of the library alone
  *   handles DRIVER threads      four threads do it while the tables are found
+ *   handles DRIVER late         a call that was on its way when the tables were found arrives afterwards
  */
 #include "way.h"
 
@@ -117,16 +118,43 @@ static void await_rounds(int more) {
 }
 
 /* The context is made past us, so that the tables are found while it is in use. */
-static int threads(void *library, struct functions *f, ze_driver_handle_t driver) {
+static void share_context(void *library, struct functions *hidden) {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
+    ze_driver_handle_t driver;
+    uint32_t one = 1;
+
+    get_all(library, 1, hidden);
+    WAY_CHECK(hidden->driver.known.pfnGet(&one, &driver));
+    WAY_CHECK(hidden->context.known.pfnCreate(driver, &desc, &shared_context));
+    WAY_CHECK(hidden->device.known.pfnGet(driver, &one, &shared_device));
+}
+
+/* The driver gives that call an address which a block had that has come and gone since then: its free is right. */
+static int late(void *library, struct functions *f, ze_driver_handle_t driver) {
+    ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
+    struct functions hidden = {0};
+    ze_mem_dditable_t before;
+    void *seen, *unseen;
+    uint32_t one = 1;
+
+    share_context(library, &hidden);
+    before = *table_of(shared_context);
+    WAY_CHECK(f->driver.known.pfnGet(&one, &driver));
+    WAY_CHECK(table_of(shared_context)->pfnAllocDevice(shared_context, &desc, SIZE, 0, shared_device, &seen));
+    WAY_CHECK(table_of(shared_context)->pfnFree(shared_context, seen));
+    WAY_CHECK(before.pfnAllocDevice(shared_context, &desc, SIZE, 0, shared_device, &unseen));
+    WAY_CHECK(table_of(shared_context)->pfnFree(shared_context, unseen));
+    WAY_CHECK(hidden.context.known.pfnDestroy(shared_context));
+    puts(seen == unseen ? "same address" : "another address");
+    return 0;
+}
+
+static int threads(void *library, struct functions *f, ze_driver_handle_t driver) {
     struct functions hidden = {0};
     uint32_t one = 1;
     pthread_t thread[4];
 
-    get_all(library, 1, &hidden);
-    WAY_CHECK(hidden.driver.known.pfnGet(&one, &driver));
-    WAY_CHECK(hidden.context.known.pfnCreate(driver, &desc, &shared_context));
-    WAY_CHECK(hidden.device.known.pfnGet(driver, &one, &shared_device));
+    share_context(library, &hidden);
     for (int i = 0; i < 4; i++)
         pthread_create(&thread[i], NULL, work, NULL);
     await_rounds(50);
@@ -154,6 +182,8 @@ int main(int argc, char **argv) {
         return puts(dlerror()), 1;
     get_all(library, 0, &f);
     WAY_CHECK(f.global.pfnInit(0));
+    if (strcmp(how, "late") == 0)
+        return late(library, &f, driver);
     if (strcmp(how, "threads") == 0)
         return threads(library, &f, driver);
     WAY_CHECK(f.driver.known.pfnGet(&one, &driver));

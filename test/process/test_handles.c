@@ -91,6 +91,19 @@ START_TEST(the_hook_lands_while_threads_call_through_the_tables) {
 }
 END_TEST
 
+static const char *const late_settings[] = {OBSERVE, "ZEROUTE_CONF=cache:on,cache_limit:0,route:native"};
+START_TEST(a_call_that_was_on_its_way_when_the_hook_landed_is_no_wrong_free) {
+    struct child *c = run(NULL, "late", DDI, late_settings[_i]);
+
+    child_ok(c);
+    ck_assert_str_eq(c->out, "same address\n");
+    counts(c, "free.invalid.twice", 0);
+    counts(c, "calls.zeMemFree.handle", 2);
+    counts(c, "allocated_bytes.all.current", 0);
+    child_free(c);
+}
+END_TEST
+
 /* Files of their own, so that the dynamic linker takes them for different libraries. */
 static struct child *run_copies(int count, int stay) {
     static char name[COPIES][PATH_MAX];
@@ -147,6 +160,7 @@ int main(void) {
                         sizeof unknown / sizeof *unknown);
     tcase_add_loop_test(t, a_driver_without_the_flag_stays_with_its_own_tables, 0, 2);
     tcase_add_loop_test(t, the_hook_lands_while_threads_call_through_the_tables, 0, 2);
+    tcase_add_loop_test(t, a_call_that_was_on_its_way_when_the_hook_landed_is_no_wrong_free, 0, 2);
     tcase_add_test(t, places_of_drivers_that_were_unloaded_are_used_again);
     tcase_add_test(t, running_out_of_places_is_reported);
     suite_add_tcase(s, t);
