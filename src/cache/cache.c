@@ -428,12 +428,16 @@ ZR_COLD bool zr_cache_drop(struct zr_block *b) {
     return false;
 }
 
-void zr_cache_await(uint32_t ms) {
+bool zr_cache_await(uint32_t ms) {
     static const struct timespec little = {0, 50000};
     uint32_t start = zr_now_ms();
 
-    while (__atomic_load_n(&leaving, __ATOMIC_ACQUIRE) && zr_now_ms() - start < ms)
+    while (__atomic_load_n(&leaving, __ATOMIC_ACQUIRE)) {
+        if (zr_now_ms() - start >= ms)
+            return false;
         clock_nanosleep(CLOCK_MONOTONIC, 0, &little, NULL);
+    }
+    return true;
 }
 
 uint32_t zr_cache_left(void) {

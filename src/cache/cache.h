@@ -283,9 +283,9 @@ void zr_cache_put(struct zr_block *b);
 uint64_t zr_cache_trim(unsigned account, const void *context);
 /*
  * Waits, at most so many ms, until blocks that other threads have taken out are back at the driver.
- * Must not be called from release().
+ * Must not be called from release(). Returns whether they are.
  */
-void zr_cache_await(uint32_t ms);
+bool zr_cache_await(uint32_t ms);
 /*
  * Changes when something that was cached has left: it went back to the driver, from here or from a
  * pool, or another thread got it, which may have freed other memory in return. About 10 ns.

@@ -2,8 +2,12 @@
 #include "check/check.h"
 #include "policy/policy.h"
 
-/* Other threads may take what was given back: try several times, but not for ever. */
-enum { MOST_TRIES = 16, OTHERS_MS = 50 };
+/*
+ * Other threads may take what was given back: try several times, but not for ever. Nor is what they
+ * are giving back waited for without end; a refusal is worse than a wait, and a machine under load
+ * keeps a thread from the driver for long.
+ */
+enum { MOST_TRIES = 16, OTHERS_MS = 2000, STEP_MS = 10 };
 
 uint64_t zr_policy_trim(unsigned number) {
     unsigned account = number == ZR_UNKNOWN_DEVICE ? (unsigned)ZR_ACCOUNTS : number;
@@ -22,6 +26,13 @@ uint64_t zr_policy_trim(unsigned number) {
     return bytes;
 }
 
+/* Waits until something of what other threads are giving back has reached the driver. */
+static void await_others(const struct zr_room *room) {
+    for (unsigned ms = 0; ms < OTHERS_MS && zr_cache_left() == room->left; ms += STEP_MS)
+        if (zr_cache_await(STEP_MS))
+            return;
+}
+
 ZR_COLD bool zr_room_made(struct zr_room *room, ze_result_t result) {
     uint64_t bytes;
 
@@ -33,7 +44,7 @@ ZR_COLD bool zr_room_made(struct zr_room *room, ze_result_t result) {
     else
         bytes = zr_policy_trim(room->number);
     if (!bytes)
-        zr_cache_await(OTHERS_MS); /* for what other threads are giving back */
+        await_others(room);
     if (!bytes && zr_cache_left() == room->left)
         return false;
     room->left = zr_cache_left();

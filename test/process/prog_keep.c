@@ -363,8 +363,28 @@ static void shared_out(void) {
         pthread_join(thread[i], NULL);
 }
 
+/* The driver takes long to take back what is cached: whoever needs that memory meanwhile waits for it. */
+static void *take_half(void *unused) {
+    (void)unused;
+    return on_card(&gpu, 0, 32 * MIB);
+}
+
+static void given_back_slowly(void) {
+    pthread_t other;
+    void *half, *others;
+
+    release(on_card(&gpu, 0, 48 * MIB)); /* of 64 MiB: it is cached */
+    EXPECT(pthread_create(&other, NULL, take_half, NULL) == 0);
+    pause_ms(100); /* the other one is giving it back */
+    half = on_card(&gpu, 0, 32 * MIB);
+    pthread_join(other, &others);
+    release(half);
+    release(others);
+}
+
 static const struct part all[] = {PART(reuse),
                                   PART(policies),
+                                  PART(given_back_slowly),
                                   PART(exported),
                                   PART(exported_by_descriptor),
                                   PART(chained),

@@ -16,6 +16,8 @@ static struct child *run(const char *conf, const char *program, const char *argu
         settings[1] = "ZE_SIMGPU=devices:1,tiles:2,count:on,vram:64MiB";
     if (strcmp(argument, "shared_out") == 0)
         settings[1] = "ZE_SIMGPU=devices:2,count:on,vram:64MiB,free_cost:50us"; /* time to be in each other's way */
+    if (strcmp(argument, "given_back_slowly") == 0)
+        settings[1] = "ZE_SIMGPU=devices:2,count:on,vram:64MiB,free_cost:400ms";
     if (strcmp(argument, "two_percent_kept") == 0)
         settings[1] = "ZE_SIMGPU=devices:1,count:on,vram:100GiB";
     c = child_run(settings, argv);
@@ -52,6 +54,7 @@ static uint64_t value(const struct child *c, const char *name) {
     X(fifty_days_are_long, ",cache_idle:4294967297ms", keep, lasting)                                                  \
     X(threads_that_fit_together_are_not_refused, LASTING, keep, shared_out)                                            \
     X(nor_within_a_limit, LASTING ",limit:64MiB", keep, shared_out)                                                    \
+    X(what_another_thread_is_giving_back_is_waited_for, LASTING ",cache_limit:50MiB", keep, given_back_slowly)         \
     X(host_memory_is_kept_on_request, LASTING ",cache_host:on", keep, host)                                            \
     X(host_memory_is_kept_for_the_same_flags, LASTING ",cache_host:on", keep, host_flags)                              \
     X(memory_of_the_callers_own_is_never_kept, LASTING ",cache_host:on", keep, host_of_the_caller)                     \
