@@ -281,7 +281,7 @@ void zr_settings_copy(struct zr_settings *to, const struct zr_settings *from) {
         const char *const *text = (const void *)((const char *)from + zr_settings[i].offset);
 
         if (zr_settings[i].type == ZR_TYPE_TEXT && *text)
-            set_text(to, (const char **)((char *)to + zr_settings[i].offset), *text);
+            set_text(to, (void *)((char *)to + zr_settings[i].offset), *text);
     }
 }
 

@@ -334,7 +334,7 @@ static inline struct zr_block *from_cache(struct zr_op *op, const struct zr_allo
 static inline ze_result_t from_below(struct zr_op *op, const struct zr_alloc *a, unsigned number,
                                      struct zr_key *key, size_t held, uint32_t flags,
                                      struct zr_block **block) {
-    uint32_t *flight __attribute__((cleanup(end_flight))) = begin_flight(op);
+    uint32_t *flight __attribute__((cleanup(end_flight), unused)) = begin_flight(op);
     ze_result_t result = from_driver(op, a, number, &held);
 
     if (unlikely(result != ZE_RESULT_SUCCESS))

@@ -19,7 +19,7 @@
 
 static const struct layout {
     uint8_t minor;
-#define ZR_OFFSET(name, ...) int16_t name;
+#define ZR_OFFSET(name) int16_t name;
     ZR_PYTHON_OFFSETS(ZR_OFFSET)
 #undef ZR_OFFSET
 } layouts[] = {
