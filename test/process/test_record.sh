@@ -58,6 +58,17 @@ refused() {
     holds "$to/refused" 'r.count("BACK") == 2 and r.peak()[1:] == (0, 0)'
 }
 promise "a block that could not be freed is there until it is" refused
+
+# Blocks that were idle go to the driver within frees of others, which stay in the cache.
+durations() {
+    run "$to/cached" cache:on,cache_idle:1ms at_once 2 5000 || return
+    holds "$to/cached" 'r.count("RELEASE") > 20 and sum(e.type == "FREE" and e.flags & CACHED > 0 for e in r.events) > 100' ||
+        return
+    holds "$to/cached" 'not any(e.duration for e in r.events if e.type == "FREE" and e.flags & CACHED)' || return
+    run "$to/freed" cache:off at_once 2 200 || return
+    holds "$to/freed" 'all(e.duration for e in r.events if e.type == "FREE" and e.entry.startswith("zeMemFree"))'
+}
+promise "a free takes as long as the driver's part of it, and no time without the driver" durations
 failed() { # failed REFUSER SETTINGS
     run "$to/failed" "$2" at_once 2 1000 || return
     holds "$to/failed" "r.count('FAIL', refuser='$1') > 0 and all(e.code for e in r.events if e.type == 'FAIL')"
