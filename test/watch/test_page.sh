@@ -79,6 +79,81 @@ finally:
     p.close()
 PYTHON
 }
+# Each text is read back, and is the figure of the JSON as far as it has digits.
+every_figure_is_that_of_the_json() {
+    python3 - "$url" "$pid" <<'PYTHON'
+import json, re, sys, urllib.request
+sys.path.insert(0, "test/process")
+from browser import Page
+UNIT = {"": 1, "k": 1e3, "M": 1e6, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+        "%": 0.01, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}
+compared = 0
+def same(text, value, where):
+    global compared
+    compared += 1
+    if value is None:
+        assert text == "-", (where, text, value)
+        return
+    if text == "-":  # a time of none
+        assert value == 0, (where, text, value)
+        return
+    m = re.fullmatch(r"([0-9]+(?:\.([0-9]+))?) ?([a-zA-Z%]*)", text)
+    assert m, (where, text, value)
+    digit = UNIT[m[3]] / 10 ** len(m[2] or "")
+    assert abs(float(m[1]) * UNIT[m[3]] - value) <= 0.5001 * digit + 1e-12, (where, text, value)
+p = Page(sys.argv[1] + "/")
+try:
+    p.wait("state.machine && document.querySelectorAll('#rows tr').length >= 4")
+    m, rows, heads = p.js("""(() => { draw(); const text = (e, s) => [...e.querySelectorAll(s)].map(x => x.textContent);
+        return [state.machine, [...document.querySelectorAll('#rows tr')].map(r => text(r, 'td')),
+                [...document.querySelectorAll('#charts .figures')].map(f => text(f, 'b, span'))]; })()""")
+    keys = ["allocated_bytes", "reserved_bytes", "peak_bytes", "host_usm_bytes", "mirror_bytes", "cache_hit_rate",
+            "allocations_per_second", "driver_calls_per_second", "p99_seconds", "failures"]
+    assert len(rows) == len(m["processes"]) + len(m["jobs"]), rows
+    for r in rows:
+        job = not r[0].isdigit()
+        one = m["jobs"][0] if job else next(x for x in m["processes"] if x["pid"] == int(r[0]))
+        assert r[1] == (f"{len(one['pids'])} ranks" if job else one.get("rank", "")), r
+        for text, key in zip(r[2:], keys):
+            same(text, one.get(key), (r, key))
+    for card, (name, *figures) in zip(m["cards"], heads):
+        used, of = re.fullmatch(r"used (.*?)(?: of (.*))?", figures[0]).groups()
+        assert card["device"] in name and card.get("model", "") in name, name
+        same(used, card["used_by_zeroute_bytes"] + card["used_by_others_bytes"], name)
+        if of:
+            same(of, card["vram_bytes"], name)
+        for text, key in zip(figures[1:], ["used_by_zeroute_bytes", "used_by_others_bytes", "gtt_bytes"]):
+            same(text.split(" ", 1)[1], card.get(key), (name, key))
+    name, available, mirror = heads[-1][:3]
+    a, total = re.fullmatch(r"available (.*) of (.*)", available).groups()
+    same(a, m["host"]["mem_available_bytes"], name)
+    same(total, m["host"]["mem_total_bytes"], name)
+    if "mirror_bytes" in m["host"]:
+        same(mirror.split(" ", 1)[1], m["host"]["mirror_bytes"], name)
+    # the process in detail: nothing changes in it
+    p.js(f"open({sys.argv[2]})")
+    p.wait("document.querySelectorAll('#callers tr').length > 1")
+    x = json.load(urllib.request.urlopen(f"{sys.argv[1]}/api/v1/processes/{sys.argv[2]}"))["processes"][0]
+    line = p.js("document.getElementById('detail-line').textContent").split(", ")
+    same([t for t in line if t.startswith("in use ")][0][7:], x["allocated_bytes"], line)
+    same([t for t in line if t.startswith("peak ")][0][5:], x["peak_bytes"], line)
+    table = "(id => [...document.querySelectorAll(id + ' tr')].slice(1).map(r => [...r.cells].map(c => c.textContent)))"
+    f = x["fields"]
+    for name, calls, failed, *times in p.js(table + "('#entries')"):
+        same(calls, sum(v for k, v in f.items() if re.fullmatch(rf"calls\.{re.escape(name)}\.[^.]+", k)), name)
+        same(failed, f.get("failures." + name, 0), name)
+        for text, q in zip(times, ["p50", "p99", "max"]):
+            same(text, f.get(f"latency.{name}.{q}_ns", 0) / 1e9, (name, q))
+    for name, calls, size in p.js(table + "('#callers')"):
+        same(calls, f[f"callers.{name}.calls"], name)
+        same(size, f[f"callers.{name}.bytes"], name)
+    print(compared, "figures compared")
+    assert compared > 60, compared
+finally:
+    p.close()
+PYTHON
+}
+promise "every figure on the page is that of the JSON" every_figure_is_that_of_the_json
 promise "charts show the figures of the JSON, and a click opens what is below it" charts_show_the_figures_of_the_json
 promise "the figures are there" the_figures_are_there
 promise "a process is shown in detail" a_process_is_shown_in_detail
