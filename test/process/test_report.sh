@@ -104,6 +104,11 @@ PYTHON
     "$zeroute" report --text "$dir/mirrored" | grep -q '^Host RAM .* mirror 384 MiB' || { echo "no line"; return 1; }
 }
 
+# A simulated machine begins with its program: what is held at the first look is the program's, too.
+host_memory_before_the_first_look_is_counted() {
+    "$zeroute" run --sim=devices:2,mirror:on --no-summary --record "$dir/born" -- "$B/demo" 2 >"$dir/log" 2>&1
+    same "$("$zeroute" report --text "$dir/born" | grep -o 'mirror [0-9.]* .iB')" "mirror 124 MiB"
+}
 # Nobody writes to its record any more; one that lives goes on writing, and is left alone.
 host_memory_is_in_the_record_of_a_killed_process() {
     (sleep 0.5; echo) | "$zeroute" run --sim=devices:2,mirror:on --no-summary --record "$dir/killed" -- \
@@ -202,6 +207,7 @@ for record in made real; do
 done
 promise "processes stand side by side" side_by_side
 promise "host memory is in the record" host_memory_is_in_the_record
+promise "host memory before the first look is counted" host_memory_before_the_first_look_is_counted
 promise "host memory is in the record of a killed process" host_memory_is_in_the_record_of_a_killed_process
 promise "a name that stands for a terabyte holds nothing up" a_name_that_stands_for_a_terabyte
 promise "two records differ by what their figures differ by" two_records_differ_by_what_their_figures_differ_by

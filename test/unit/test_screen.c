@@ -219,6 +219,16 @@ END_TEST
 
 /* --- callers ---------------------------------------------------------------------------------- */
 
+START_TEST(the_page_of_keys_fits_80_columns) {
+    struct zr_lines l = {0};
+
+    zr_draw_help(&l);
+    for (size_t i = 0; i < l.count; i++)
+        ck_assert_msg(zr_text_width(l.at[i].text) <= 80, "%s", l.at[i].text);
+    zr_lines_free(&l);
+}
+END_TEST
+
 START_TEST(callers_have_rates_since_the_last_look) {
     struct zeroute_field field[] = {{.name = "callers.libsycl.so.8.calls", .value = 10},
                                     {.name = "callers.libsycl.so.8.bytes", .value = 1000},
@@ -257,6 +267,7 @@ int main(void) {
     tcase_add_test(t, a_card_shows_its_model_and_what_others_hold_of_it);
     tcase_add_test(t, a_full_card_and_a_mirror_have_a_colour);
     tcase_add_test(t, graphs_take_half_of_the_screen_at_most);
+    tcase_add_test(t, the_page_of_keys_fits_80_columns);
     tcase_add_test(t, callers_have_rates_since_the_last_look);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -123,8 +123,11 @@ void zr_ab_change_text(const struct zr_ab_metric *m, const struct zr_ab_comparis
 
     if (isfinite(c->change)) {
         zr_ab_percent(change, c->change);
-        snprintf(interval, 2 * ZR_AB_WORD, "%s to %s", zr_ab_percent(low, c->change_interval.low),
-                 zr_ab_percent(high, c->change_interval.high));
+        if (isfinite(c->change_interval.low) || isfinite(c->change_interval.high))
+            snprintf(interval, 2 * ZR_AB_WORD, "%s to %s", zr_ab_percent(low, c->change_interval.low),
+                     zr_ab_percent(high, c->change_interval.high));
+        else
+            snprintf(interval, 2 * ZR_AB_WORD, "-");
     } else {
         snprintf(change, ZR_AB_WORD, "%s%.100s", c->difference > 0 ? "+" : "",
                  zr_ab_number(low, m->unit, c->difference));

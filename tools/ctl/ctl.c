@@ -214,33 +214,26 @@ static bool has_ended(const struct zr_post *p) {
     return zr_outside_state(&p->process) == ZEROUTE_FINISHED;
 }
 
-/* "its last call was 3m 20s ago" */
-static const char *last_call(char *out, size_t size, const struct zr_post *p) {
+/* Since its last call. */
+static uint64_t idle_ns(const struct zr_post *p) {
     struct timespec t;
-    char age[ZR_TEXT_SIZE];
 
     clock_gettime(CLOCK_REALTIME, &t);
     uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    if (!p->last_call_ns)
-        snprintf(out, size, "it has made no call yet");
-    else
-        snprintf(out, size, "its last call was %s ago",
-                 zr_text_age(age, now > p->last_call_ns ? now - p->last_call_ns : 0));
-    return out;
+    return now > p->last_call_ns && p->last_call_ns ? now - p->last_call_ns : 0;
 }
 
 /* Once, soon: a process that is busy has answered by then. */
-static void say_who_is_idle(const struct zr_post *post, size_t first, size_t left, size_t count, double timeout) {
-    char text[96];
+static void say_who_is_idle(const struct zr_post *post, size_t first, size_t left, size_t count) {
+    char age[ZR_TEXT_SIZE];
+    const struct zr_post *p = &post[first];
 
+    zr_text_age(age, idle_ns(p));
     if (left == 1)
-        fprintf(stderr, "zeroute ctl: process %d is idle, %s; it answers at its next call. Waiting for %g s\n",
-                pid_of(&post[first]), last_call(text, sizeof text, &post[first]), timeout);
+        fprintf(stderr, "zeroute ctl: process %d has been idle for %s; it answers at its next call\n", pid_of(p), age);
     else
-        fprintf(stderr,
-                "zeroute ctl: %zu of %zu processes are idle (of %d %s); each answers at its next call. "
-                "Waiting for %g s\n",
-                left, count, pid_of(&post[first]), last_call(text, sizeof text, &post[first]), timeout);
+        fprintf(stderr, "zeroute ctl: %zu of %zu processes are idle, %d for %s; they answer at their next call\n", left,
+                count, pid_of(p), age);
 }
 
 /* Returns how many have not answered, and the first of them. */
@@ -274,7 +267,7 @@ static void wait_for_all(struct zr_post *post, size_t count, const struct option
             return;
         if (!said && zr_post_clock() - start > SOON) {
             said = true;
-            say_who_is_idle(post, first, left, count, o->timeout);
+            say_who_is_idle(post, first, left, count);
         }
         nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
         pause = pause < LONGEST ? pause * 2 : LONGEST;
@@ -328,14 +321,14 @@ static void print_settings(const char *text, int indent) {
 }
 
 static void print_one(const struct zr_post *p) {
-    char when[32] = "", idle[96];
+    char when[32] = "", age[ZR_TEXT_SIZE];
     time_t seconds = (time_t)(p->answered_ns / 1000000000u);
     struct tm local;
     if (p->answered_ns && localtime_r(&seconds, &local))
         strftime(when, sizeof when, "%H:%M:%S", &local);
     int indent = printf("%d  ", pid_of(p));
     if (p->state == ZR_POST_WITHDRAWN)
-        printf("no answer: %s; the request was withdrawn\n", last_call(idle, sizeof idle, p));
+        printf("no answer: its last call was %s ago; the request was withdrawn\n", zr_text_age(age, idle_ns(p)));
     else if (p->state == ZR_POST_FAILED)
         printf("not asked: %s\n", zr_shown(p->reply));
     else if (!p->done)

@@ -33,6 +33,15 @@ static void halve(struct zr_host_samples *s) {
     s->every_ms *= 2;
 }
 
+static void add(struct zr_host_samples *s, uint64_t time, uint64_t available, uint64_t gpu_active) {
+    if (s->n == SAMPLES_MOST)
+        halve(s);
+    s->sample[s->n++] = (struct zeroute_record_host){.head = {ZEROUTE_RECORD_HOST, sizeof *s->sample / 8, 0},
+                                                     .time = time,
+                                                     .available = available,
+                                                     .gpu_active = gpu_active};
+}
+
 void zr_host_samples_take(struct zr_host_samples *s) {
     struct zr_meminfo host;
 
@@ -40,14 +49,16 @@ void zr_host_samples_take(struct zr_host_samples *s) {
         s->sample = calloc(SAMPLES_MOST, sizeof *s->sample);
     if (!s->every_ms)
         s->every_ms = FIRST_MS;
-    if (!s->sample || !zr_meminfo_read(&host) || host.available == ZR_ABSENT)
+    if (!s->sample)
         return;
-    if (s->n == SAMPLES_MOST)
-        halve(s);
-    s->sample[s->n++] = (struct zeroute_record_host){.head = {ZEROUTE_RECORD_HOST, sizeof *s->sample / 8, 0},
-                                                     .time = now_ns(),
-                                                     .available = host.available,
-                                                     .gpu_active = host.gpu_active};
+    if (!zr_meminfo_read(&host) || host.available == ZR_ABSENT) {
+        s->before_ns = now_ns();
+        return;
+    }
+    /* A simulated machine begins with its first program: nothing was held before. */
+    if (!s->n && s->before_ns && host.gpu_active != ZR_ABSENT)
+        add(s, s->before_ns, host.available + host.gpu_active, 0);
+    add(s, now_ns(), host.available, host.gpu_active);
 }
 
 void zr_host_samples_free(struct zr_host_samples *s) {

@@ -10,6 +10,7 @@ struct zr_host_samples {
     struct zeroute_record_host *sample;
     size_t n;
     unsigned every_ms;
+    uint64_t before_ns; /* a look at a machine that was not there yet; 0: none */
 };
 /* Takes one now; the next is due after every_ms. */
 void zr_host_samples_take(struct zr_host_samples *s);

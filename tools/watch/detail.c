@@ -157,7 +157,7 @@ void zr_draw_help(struct zr_lines *l) {
                    "  F7, I                             the other way round\n"
                    "  P M                               sort by PID, by memory in use\n"
                    "  F4, / or \\                        filter: command, job, pod, container, PID\n"
-                   "  c                                 graphs of the cards, or more room for the table\n"
+                   "  c                                 graphs of the cards, or more processes\n"
                    "  F1, h, ?                          this page\n"
                    "  F10, q, Esc                       back, and quit\n"
                    "\n"
@@ -170,6 +170,6 @@ void zr_draw_help(struct zr_lines *l) {
                    "  HIT       allocations that the cache served\n"
                    "  DRV/S     requests to the driver per second\n"
                    "  P99       99 of 100 allocation calls took no longer\n"
-                   "  Bars of cards: | processes under zeroute, : others; a graph is as high as the card\n",
+                   "  Bars of cards: | under zeroute, : others; graphs are as high as the card\n",
                    0);
 }
