@@ -8,6 +8,7 @@
 #define ZEROUTE_AB_H
 
 #include "ab/statistics.h"
+#include "view/view.h"
 
 #include <signal.h>
 #include <stdbool.h>
@@ -366,6 +367,7 @@ struct zr_ab_watch {
     struct zr_ab_sample most;          /* the highest of each, of mem_available the lowest; of all that were taken */
     struct zr_ab_sample last;          /* what the processes had when they were last looked at */
     struct zr_pairs libraries;         /* of the arm none: from /proc/PID/maps */
+    struct zr_watched watched;         /* of the other arms: its processes, as every launcher watches them */
     struct {
         char pdev[32];
         double peak;

@@ -159,27 +159,25 @@ static void field_metrics(struct zr_ab *ab, struct zr_ab_run *run) {
 
 bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name) {
     struct zr_look look;
-    struct zeroute_snapshot *sum = NULL;
+    struct zeroute_snapshot *sum;
     uint64_t calls = 0;
+    size_t count = 0;
     char why[256];
 
     zr_outside_look(&look, ZR_LOOK_SEGMENTS);
+    struct zeroute_snapshot **s = zr_ab_more(NULL, look.count, sizeof(struct zeroute_snapshot *));
     for (size_t i = 0; i < look.count; i++) {
         if (!zr_run_owns(&look.process[i], name))
             continue;
-        struct zeroute_snapshot *s = zr_outside_snapshot(&look.process[i], why, sizeof(why));
-        if (!s)
+        s[count] = zr_outside_snapshot(&look.process[i], why, sizeof(why));
+        if (!s[count])
             continue;
-        for (size_t f = 0; f < s->fact_count; f++)
-            zr_ab_fact(&run->fingerprint, s->fact[f].key, s->fact[f].value);
-        if (sum) {
-            zeroute_snapshot_add(sum, s);
-            zeroute_snapshot_free(s);
-        } else {
-            sum = s;
-        }
+        for (size_t f = 0; f < s[count]->fact_count; f++)
+            zr_ab_fact(&run->fingerprint, s[count]->fact[f].key, s[count]->fact[f].value);
+        count++;
         zr_gc_remove(&look.process[i], false);
     }
+    sum = zr_sum(s, count);
     if (sum) {
         calls = zr_total(sum, "calls.");
         keep_fields(&run->fields, sum);
@@ -187,6 +185,9 @@ bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name) {
         field_metrics(ab, run);
     }
     zeroute_snapshot_free(sum);
+    while (count)
+        zeroute_snapshot_free(s[--count]);
+    free(s);
     zr_look_free(&look);
     return calls > 0;
 }

@@ -75,6 +75,7 @@ static double watch(const struct zr_ab_running *how, struct zr_ab_watch *w, stru
         if (before >= next) {
             bool processes = before >= next_processes;
             zr_ab_sample(w, program->pid, before - start, processes, libraries);
+            zr_watched_sample(&w->watched);
             double after = now();
             next = after + how->interval;
             if (processes)
@@ -100,12 +101,11 @@ static uint64_t amount(double v) {
 enum { LOOKS = 20 };
 
 /*
- * As every command has it (view/cards.c), at the peaks. Imports come and go faster than a short run is looked at: of
- * such a one all that was lost counts.
+ * Without the preload processes tell nothing: from the peaks, by the formula of view/cards.c. Imports come and go faster
+ * than a short run is looked at: of such a one all that was lost counts.
  */
-static double mirror_of(const struct zr_ab_run *run, const struct zr_ab_watch *w, double base_active,
-                        double base_available, double rss) {
-    const char *usm = zr_pairs_get(&run->fields, "reserved_bytes.host.peak");
+static double mirror_from_outside(const struct zr_ab_watch *w, double base_active, double base_available,
+                                  uint64_t asked, double rss) {
     struct zr_meminfo before = {.gpu_active = amount(base_active),
                                 .available = amount(base_available),
                                 .gpu_reclaim = ZR_ABSENT,
@@ -116,12 +116,29 @@ static double mirror_of(const struct zr_ab_run *run, const struct zr_ab_watch *w
                               .unaccounted = ZR_ABSENT};
     struct zr_lost lost;
 
-    zr_lost_find(&before, &most, usm ? strtoull(usm, NULL, 10) : 0, amount(rss), &lost);
+    zr_lost_find(&before, &most, asked, amount(rss), &lost);
     if (lost.bytes == ZR_ABSENT)
         return NAN;
     if (w->looks < LOOKS || isnan(w->most.mirrored))
         return (double)lost.bytes;
     return fmin((double)lost.bytes, w->most.mirrored);
+}
+
+static uint64_t field_of(const struct zr_ab_run *run, const char *name) {
+    const char *value = zr_pairs_get(&run->fields, name);
+
+    return value ? strtoull(value, NULL, 10) : 0;
+}
+
+/* As every command has it. */
+static double mirror_of(const struct zr_ab_run *run, const struct zr_ab_watch *w, double base_active,
+                        double base_available, double rss) {
+    uint64_t asked = field_of(run, "reserved_bytes.host.peak") + field_of(run, "allocated_bytes.shared.peak");
+    bool at_least;
+
+    if (w->watched.mirror.known)
+        return (double)zr_watched_mirror(&w->watched, asked, &at_least);
+    return mirror_from_outside(w, base_active, base_available, asked, rss);
 }
 
 static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct zr_ab_watch *w, double base_active,
@@ -287,6 +304,7 @@ bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size
     const char *outer = getenv("ZEROUTE_RUN");
     char *kept = outer ? zr_ab_text("%s", outer) : NULL;
     zr_run_name(name, sizeof(name));
+    zr_watched_begin(&w.watched, name);
     double start = now();
     int error = argv[0] ? errno : EINVAL;
     if (out >= 0 && err >= 0 && argv[0])
@@ -308,6 +326,7 @@ bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size
         free(w.sample);
     }
     zr_pairs_clear(&w.libraries);
+    zr_watched_end(&w.watched);
     if (out >= 0)
         close(out);
     if (err >= 0)

@@ -233,6 +233,16 @@ static void eager_backing(void) {
 
 /* --- what is shown at the end ----------------------------------------------------------------- */
 
+static uint64_t asked_of_host(const struct zr_view *m) {
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < m->process_count + m->ended_count; i++) {
+        const struct zr_process_view *v = i < m->process_count ? m->process[i] : m->ended[i - m->process_count];
+        sum += v->snapshot ? zr_host_side_peak(v->snapshot) : 0;
+    }
+    return sum;
+}
+
 /* `m` may be NULL: then there is no process. */
 static bool write_json(const char *path, const struct zr_view *m, const struct zr_watched *w) {
     struct zr_publish to;
@@ -243,7 +253,7 @@ static bool write_json(const char *path, const struct zr_view *m, const struct z
         return false;
     if (m && w) {
         document = zr_view_json(m, (struct zr_json_parts){0});
-        zr_watched_json(document, w);
+        zr_watched_json(document, w, asked_of_host(m));
     } else {
         document = zr_json_document(1);
         zr_json_array(document, "processes");

@@ -182,21 +182,6 @@ static uint64_t lost_most(const struct zr_watched *w) {
     return w->before.available > w->least_available ? w->before.available - w->least_available : 0;
 }
 
-/*
- * Of a program that was too short for a look at its processes: GPUActive's growth less all that it ever had of host and
- * shared USM at once. 0: too little to tell.
- */
-static uint64_t mirror_at_least(const struct zr_watched *w, const struct zeroute_snapshot *s) {
-    enum { TOO_LITTLE = 16 << 20 };
-    uint64_t asked =
-        zeroute_value(s, "reserved_bytes.host.peak", 0) + zeroute_value(s, "allocated_bytes.shared.peak", 0);
-
-    if (!w->active.known || w->before.gpu_active == ZR_ABSENT || w->active.peak < w->before.gpu_active + asked)
-        return 0;
-    uint64_t bytes = w->active.peak - w->before.gpu_active - asked;
-    return bytes > TOO_LITTLE ? bytes : 0;
-}
-
 /* What ends a mirror that peer residency has made; 'zeroute doctor' knows of other causes. */
 static const char *mirror_remedy(const struct zr_sheet *page) {
     const struct zeroute_field *settings = zeroute_find(page->snapshot, "settings");
@@ -219,11 +204,14 @@ static void show_watched(FILE *out, const struct zr_sheet *page) {
     else if (lost_most(w) != ZR_ABSENT)
         zr_line(out, "host RAM", "peak %s more than before (of %s that was available)", zr_text_bytes(c, lost_most(w)),
                 zr_text_bytes(a, w->before.available));
-    uint64_t least = w->mirror.known ? 0 : mirror_at_least(w, page->snapshot);
-    if (least)
-        zr_line(out, "mirror", "at least %s of RAM%s", zr_text_bytes(a, least), mirror_remedy(page));
-    if (w->mirror.known && w->mirror.peak)
-        zr_line(out, "mirror", "peak %s of RAM%s", zr_text_bytes(a, w->mirror.peak), mirror_remedy(page));
+    bool at_least;
+    uint64_t mirror = zr_watched_mirror(w, zr_host_side_peak(page->snapshot), &at_least);
+    if (mirror != ZR_ABSENT && mirror)
+        zr_line(out, "mirror", "%s %s of RAM%s", at_least ? "at least" : "peak", zr_text_bytes(a, mirror),
+                mirror_remedy(page));
+    if (page->count > 1 && w->held.known)
+        zr_line(out, "together", "the processes held %s when they held most; peaks above are upper bounds",
+                zr_text_bytes(a, w->held.peak));
 }
 
 static void show_process(FILE *out, const struct zr_process_view *v, bool verbose) {

@@ -13,6 +13,10 @@ uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix) {
     return sum;
 }
 
+uint64_t zr_host_side_peak(const struct zeroute_snapshot *s) {
+    return zeroute_value(s, "reserved_bytes.host.peak", 0) + zeroute_value(s, "allocated_bytes.shared.peak", 0);
+}
+
 uint64_t zr_host_side(const struct zeroute_snapshot *s) {
     return zeroute_value(s, "reserved_bytes.host.current", 0) + zeroute_value(s, "allocated_bytes.shared.current", 0);
 }

@@ -147,7 +147,62 @@ static void add_process(struct zr_job_view *job, struct zr_process_view *v) {
         add_held(&job->sum, v);
 }
 
-static void find_peak(struct zr_job_view *job) {
+const char *const zr_peak_names[] = {"exact", "seen", "upper bound"};
+
+static struct zr_joint *find_joint(const struct zr_view *m, const char *job, unsigned uid) {
+    for (size_t i = 0; i < m->joint_count; i++)
+        if (m->joint[i].uid == uid && strcmp(m->joint[i].job, job) == 0)
+            return &m->joint[i];
+    return NULL;
+}
+
+/* NULL: there are too many. */
+static struct zr_joint *joint_of(struct zr_view *m, const struct zr_process_view *v) {
+    struct zr_joint *j = find_joint(m, v->id.job, v->process.uid);
+
+    if (j || m->joint_count == ZR_JOINTS)
+        return j;
+    if (!m->joint)
+        m->joint = calloc(ZR_JOINTS, sizeof *m->joint);
+    if (!m->joint)
+        return NULL;
+    j = &m->joint[m->joint_count++];
+    *j = (struct zr_joint){.uid = v->process.uid};
+    snprintf(j->job, sizeof j->job, "%s", v->id.job);
+    return j;
+}
+
+void zr_joint_note(struct zr_view *m) {
+    for (size_t i = 0; i < m->joint_count; i++)
+        m->joint[i].now = 0;
+    for (size_t i = 0; i < m->process_count; i++) {
+        const struct zr_process_view *v = m->process[i];
+        struct zr_joint *j = *v->id.job ? joint_of(m, v) : NULL;
+
+        if (!j)
+            continue;
+        j->now += v->allocated;
+        j->peak = j->now > j->peak ? j->now : j->peak;
+    }
+}
+
+/* One process's own peak is exact; of several the sum of peaks is no more than a bound, unless somebody has looked. */
+static void judge_peak(const struct zr_view *m, struct zr_job_view *job, uint64_t bound) {
+    const struct zr_joint *seen = m->samples > 1 && *job->name ? find_joint(m, job->name, job->uid) : NULL;
+    uint64_t least = 0;
+
+    for (size_t i = 0; i < job->count; i++)
+        least = job->process[i]->peak > least ? job->process[i]->peak : least;
+    job->peak = bound;
+    job->peak_is = bound > least ? ZR_PEAK_BOUND : ZR_PEAK_EXACT;
+    if (job->peak_is == ZR_PEAK_BOUND && seen) {
+        job->peak = seen->peak > least ? seen->peak : least;
+        job->peak_is = ZR_PEAK_SEEN;
+    }
+    job->sum.peak = job->peak;
+}
+
+static void find_peak(const struct zr_view *m, struct zr_job_view *job) {
     struct life *life = calloc(job->count, sizeof *life);
     uint64_t *peak = calloc(job->count, sizeof *peak);
 
@@ -157,7 +212,7 @@ static void find_peak(struct zr_job_view *job) {
         life[i] = life_of(&job->process[i]->process, job->process[i]->last_activity_ns);
         peak[i] = job->process[i]->peak;
     }
-    job->peak = job->sum.peak = joint_peak(life, peak, job->count);
+    judge_peak(m, job, joint_peak(life, peak, job->count));
     free(life);
     free(peak);
 }
@@ -180,7 +235,7 @@ static struct zr_job_view job_of(const struct zr_view *m, size_t first, struct z
     for (size_t i = first; i < m->process_count + m->ended_count; i++)
         if (i == first || is_of_job(nth(m, i), &job))
             add_process(&job, nth(m, i));
-    find_peak(&job);
+    find_peak(m, &job);
     return job;
 }
 

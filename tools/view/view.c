@@ -566,6 +566,7 @@ bool zr_view_sample(struct zr_view *m) {
     zr_view_cards(m, &look, now);
     for (size_t i = 0; i < m->process_count; i++)
         zr_trends_note(m->process[i], now);
+    zr_joint_note(m);
     zr_look_free(&look);
     m->samples++;
     m->sample_ns = clock_ns(CLOCK_MONOTONIC) - now;
@@ -634,6 +635,7 @@ void zr_view_free(struct zr_view *m) {
     for (size_t i = 0; i < m->ended_count; i++)
         forget(m->ended[i]);
     free(m->ended);
+    free(m->joint);
     free(m->unread);
     free(m->process);
     free(m);

@@ -197,8 +197,17 @@ struct zr_view {
     struct zr_unread *unread; /* each of them */
     size_t unread_count;
     uint64_t samples, sample_ns, wall_ns; /* how many; how long the last one took; CLOCK_REALTIME of it */
-    struct zr_ended *counted;             /* private */
+    struct zr_joint *joint;               /* of each job that was seen, ZR_JOINTS at most */
+    size_t joint_count;
+    struct zr_ended *counted; /* private */
 };
+/* The most that the processes of a job were seen to hold at one time. */
+struct zr_joint {
+    char job[sizeof((struct zr_identity *)NULL)->job];
+    unsigned uid;
+    uint64_t peak, now; /* now: in this sample, while it is taken */
+};
+enum { ZR_JOINTS = 1024 };
 /* A segment that cannot be read, and why. */
 struct zr_unread {
     int pid;
@@ -218,6 +227,12 @@ struct zr_process_view *zr_view_find(const struct zr_view *m, int pid);
 bool zr_view_keep(struct zr_view *m, int pid);
 
 /* --- job.c: a job of several processes as one, or one process by itself ----------------------- */
+enum zr_peak_is {
+    ZR_PEAK_EXACT, /* of one process, or of several that ran one after another */
+    ZR_PEAK_SEEN,  /* the most that they held together whenever they were looked at */
+    ZR_PEAK_BOUND, /* looked at once: at most this, as far as the peaks of those that ran at one time add up */
+};
+extern const char *const zr_peak_names[];
 struct zr_job_view {
     const char *name; /* "" for a process without a job */
     unsigned uid;
@@ -225,8 +240,11 @@ struct zr_job_view {
     struct zr_process_view **process; /* of the view */
     size_t ended;                     /* of them; they come last */
     struct zr_process_view sum;       /* figures and rates of the living added up; p99 is the highest */
-    uint64_t peak;                    /* the most that those that ran at one time can have held together */
+    uint64_t peak;                    /* as `peak_is` says */
+    enum zr_peak_is peak_is;
 };
+/* Adds what the processes of each job hold now; after each sample. */
+void zr_joint_note(struct zr_view *m);
 /* Folds the processes of the view by job and user. The result is good until the next sample. */
 struct zr_job_view *zr_jobs(const struct zr_view *m, size_t *count);
 void zr_jobs_free(struct zr_job_view *jobs);
@@ -286,20 +304,26 @@ struct zr_watched {
     struct zr_watched_figure active; /* GPUActive of the machine */
     struct zr_watched_figure mirror; /* of its processes together, and so is this */
     struct zr_watched_figure unseen;
-    uint64_t least_available; /* MemAvailable; ZR_ABSENT: not told */
-    unsigned full;            /* cards of the view that were full, a bit each */
+    struct zr_watched_figure held; /* device memory */
+    uint64_t least_available;      /* MemAvailable; ZR_ABSENT: not told */
+    unsigned full;                 /* cards of the view that were full, a bit each */
     uint64_t next_look;
 };
 /* Before the program is started. `run` is the name of its run, and lives as long. */
 void zr_watched_begin(struct zr_watched *w, const char *run);
-/* To be called every ZR_WATCHED_MS. */
+/* To be called every ZR_WATCHED_MS, or more often: host memory is read each time. */
 void zr_watched_sample(struct zr_watched *w);
 /* Waits until the program has ended, and watches it meanwhile. */
 bool zr_watched_wait(struct zr_watched *w, struct zr_program *p);
+/*
+ * The most of the host that mirrored device memory. Of a program that was looked at a few times only it is at least
+ * what GPUActive rose at most less all that `asked`, the peak of host and shared USM, can explain. ZR_ABSENT: not known.
+ */
+uint64_t zr_watched_mirror(const struct zr_watched *w, uint64_t asked, bool *at_least);
 /* ZR_ABSENT: not known. */
 uint64_t zr_watched_mean(const struct zr_watched_figure *f);
-/* "watched":{...} of an object. */
-void zr_watched_json(json_t *object, const struct zr_watched *w);
+/* "watched":{...} of an object; `asked` as above. */
+void zr_watched_json(json_t *object, const struct zr_watched *w, uint64_t asked);
 void zr_watched_end(struct zr_watched *w);
 
 /* --- figures.c -------------------------------------------------------------------------------- */
@@ -307,6 +331,8 @@ void zr_watched_end(struct zr_watched *w);
 uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix);
 /* Host memory that was asked for and that is in GPUActive: host USM, cached or not, and the host side of shared USM. */
 uint64_t zr_host_side(const struct zeroute_snapshot *s);
+/* The most that it can have been. */
+uint64_t zr_host_side_peak(const struct zeroute_snapshot *s);
 /* What zeroute does not see of a process, and what the kernel counts for it; false if it sees all. */
 enum { ZR_MISSED_TEXT = 320, ZR_MISSED_SHOWN = 3 };
 bool zr_missed_text(char *out, size_t size, const struct zr_process_view *v);

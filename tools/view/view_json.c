@@ -205,6 +205,7 @@ static void add_jobs(json_t *document, const struct zr_view *m) {
             zr_json_count(pids, NULL, (uint64_t)pid_of(job[i].process[p]));
         zr_json_count(o, "finished", job[i].ended);
         add_numbers(o, &job[i].sum);
+        zr_json_text(o, "peak_is", zr_peak_names[job[i].peak_is]);
         add_sum(o, &job[i]);
     }
     zr_jobs_free(job);

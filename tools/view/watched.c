@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { SHARE = 50 };
+/* The share of the time that looks may take; the first ones come ten times a second unless they are dear. */
+enum { SHARE = 50, EVERY_TIME = 20, DEAR_NS = 20000000, LEAST_NS = (ZR_WATCHED_MS - 10) * 1000000, LOOKS_ENOUGH = 20 };
 
 static uint64_t now_ns(void) {
     struct timespec t;
@@ -34,7 +35,7 @@ static void note(struct zr_watched_figure *f, uint64_t value) {
 }
 
 static void note_processes(struct zr_watched *w) {
-    uint64_t mirror = 0, unseen = 0;
+    uint64_t mirror = 0, unseen = 0, held = 0;
     bool told = false;
 
     for (size_t i = 0; i < w->view->process_count; i++) {
@@ -42,12 +43,14 @@ static void note_processes(struct zr_watched *w) {
         told |= v->mirror != ZR_ABSENT;
         mirror += v->mirror == ZR_ABSENT ? 0 : v->mirror;
         unseen += v->unseen;
+        held += v->allocated;
     }
     if (!w->view->process_count)
         return;
     if (told)
         note(&w->mirror, mirror);
     note(&w->unseen, unseen);
+    note(&w->held, held);
     for (unsigned i = 0; i < w->view->card_count; i++)
         if (zr_card_is_full(&w->view->card[i]))
             w->full |= 1u << i;
@@ -75,7 +78,9 @@ void zr_watched_sample(struct zr_watched *w) {
     if (!w->view || began < w->next_look || !zr_view_sample(w->view))
         return;
     note_processes(w);
-    w->next_look = began + (now_ns() - began) * SHARE;
+    uint64_t took = now_ns() - began;
+    uint64_t pause = w->view->samples > EVERY_TIME || took > DEAR_NS ? took * SHARE : 0;
+    w->next_look = began + (pause > LEAST_NS ? pause : LEAST_NS);
 }
 
 bool zr_watched_wait(struct zr_watched *w, struct zr_program *p) {
@@ -88,6 +93,20 @@ bool zr_watched_wait(struct zr_watched *w, struct zr_program *p) {
     return ended;
 }
 
+uint64_t zr_watched_mirror(const struct zr_watched *w, uint64_t asked, bool *at_least) {
+    enum { TOO_LITTLE = 1 << 20 };
+    uint64_t risen = 0;
+
+    *at_least = false;
+    if (w->active.known && w->before.gpu_active != ZR_ABSENT && w->active.peak > w->before.gpu_active + asked)
+        risen = w->active.peak - w->before.gpu_active - asked;
+    if (w->mirror.samples < LOOKS_ENOUGH && risen > w->mirror.peak + TOO_LITTLE) {
+        *at_least = true;
+        return risen;
+    }
+    return w->mirror.known ? w->mirror.peak : ZR_ABSENT;
+}
+
 uint64_t zr_watched_mean(const struct zr_watched_figure *f) {
     return f->samples ? (uint64_t)(f->sum / f->samples) : ZR_ABSENT;
 }
@@ -97,20 +116,23 @@ void zr_watched_end(struct zr_watched *w) {
     w->view = NULL;
 }
 
-void zr_watched_json(json_t *object, const struct zr_watched *w) {
+void zr_watched_json(json_t *object, const struct zr_watched *w, uint64_t asked) {
     static const struct {
         const char *peak, *mean;
         size_t offset;
     } part[] = {
         {"gpu_active_peak_bytes", "gpu_active_mean_bytes", offsetof(struct zr_watched, active)},
-        {"mirror_peak_bytes", "mirror_mean_bytes", offsetof(struct zr_watched, mirror)},
         {"unseen_peak_bytes", "unseen_mean_bytes", offsetof(struct zr_watched, unseen)},
+        {"allocated_peak_bytes", "allocated_mean_bytes", offsetof(struct zr_watched, held)},
     };
     json_t *o = zr_json_object(object, "watched");
+    bool at_least;
 
     zr_json_amount(o, "gpu_active_start_bytes", w->before.gpu_active);
     zr_json_amount(o, "mem_available_start_bytes", w->before.available);
     zr_json_amount(o, "mem_available_least_bytes", w->least_available);
+    zr_json_amount(o, "mirror_peak_bytes", zr_watched_mirror(w, asked, &at_least));
+    zr_json_amount(o, "mirror_mean_bytes", zr_watched_mean(&w->mirror));
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         const struct zr_watched_figure *f =
             (const struct zr_watched_figure *)(const void *)((const char *)w + part[i].offset);
