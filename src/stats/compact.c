@@ -32,7 +32,6 @@ struct compact {
     struct compact_part table, globals, fingerprint, shard;
     struct compact_part zeros; /* lines of ZEROUTE_ZEROS */
     uint64_t *sum;             /* of all shards, word by word */
-    uint64_t activity;
 };
 
 static size_t whole_words(size_t size) {
@@ -60,15 +59,12 @@ static void shards_add_up(struct compact *c) {
     unsigned count = __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE);
 
     memcpy(c->sum, zr_segment_shard(0), sizeof(struct zr_shard));
-    c->activity = zr_segment_shard(0)->activity;
     for (unsigned n = 1; n < count && n < ZR_SHARDS; n++) {
         const struct zr_shard *shard = zr_segment_shard(n);
         const uint64_t *words = (const uint64_t *)(const void *)shard;
 
         for (size_t i = 0; i < offsetof(struct zr_shard, latency) / COMPACT_WORD; i++)
             c->sum[i] += words[i];
-        if (shard->activity > c->activity)
-            c->activity = shard->activity;
     }
 }
 
@@ -224,6 +220,7 @@ static void parts_make(struct compact *c) {
     struct zeroute_segment_header *from = zr_segment.header, *h = &c->header;
     const struct zeroute_segment_field *field =
         (const void *)((const char *)from + from->fields_offset);
+    uint64_t end = zr_now(); /* the last activity: until now it has held what it holds */
     uint32_t room, fields = __atomic_load_n(&from->field_count, __ATOMIC_ACQUIRE);
 
     *h = *from;
@@ -231,7 +228,7 @@ static void parts_make(struct compact *c) {
     shards_add_up(c);
     part_take(&c->globals, COMPACT_WORD); /* no offset is 0 */
     part_take(&c->shard, COMPACT_SHARD);
-    memcpy(c->shard.bytes + 2 * COMPACT_WORD, &c->activity, COMPACT_WORD);
+    memcpy(c->shard.bytes + 2 * COMPACT_WORD, &end, sizeof end);
     for (uint32_t i = 0; i < fields; i++)
         field_keep(c, &field[i]);
     zeros_keep(c);

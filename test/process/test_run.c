@@ -490,6 +490,33 @@ START_TEST(the_summary_tells_the_ram_that_a_program_takes) {
 }
 END_TEST
 
+/* Three programs of 40 MiB on a card of 64: nobody held 120, and nothing was spilled. */
+START_TEST(programs_one_after_another_have_no_joint_peak) {
+    ck_assert_int_eq(sh("$Z run --sim=devices:1,vram:64MiB --summary --json j -- "
+                        "sh -c \"$W keep 40; $W keep 40; $W keep 40\""),
+                     0);
+    says("device memory in use           120 MiB  40.0 MiB    120 MiB     120");
+    ck_assert_ptr_null(strstr(err, "at most"));
+    ck_assert_ptr_null(strstr(err, "spilled"));
+    ck_assert_ptr_null(strstr(err, "full"));
+    says("sum         x3    120 MiB  40.0 MiB  40.0 MiB");
+}
+END_TEST
+
+/* At the same time they may have held it all; what they hold on the card is not counted again as memory unseen. */
+START_TEST(children_at_one_time_have_a_bound_and_no_unseen_memory) {
+    ck_assert_int_eq(sh("$Z run --sim=devices:1,vram:1GiB --summary --json j -- "
+                        "sh -c \"for i in $(echo $(seq 20)); do $W keep 3 & done; wait\""),
+                     0);
+    ck_assert_ptr_null(strstr(err, "unseen"));
+    says("20 processes together");
+    ck_assert_int_eq(sh("python3 -c 'import json; w = json.load(open(\"j\"))[\"watched\"]; "
+                        "assert w.get(\"unseen_peak_bytes\", 0) < 16 << 20, w; "
+                        "assert w.get(\"allocated_peak_bytes\", 0) <= 60 << 20, w'"),
+                     0);
+}
+END_TEST
+
 START_TEST(the_summary_comes_on_request_and_not_into_a_pipe) {
     ck_assert_int_eq(sh("$Z run --sim -- $W alloc 1"), 0);
     ck_assert_str_eq(err, "");
@@ -723,6 +750,8 @@ int main(void) {
     tcase_add_test(t, a_process_that_never_touches_level_zero_leaves_nothing);
     tcase_add_test(t, the_last_statistics_of_the_program_are_written);
     tcase_add_test(t, the_summary_tells_the_ram_that_a_program_takes);
+    tcase_add_test(t, programs_one_after_another_have_no_joint_peak);
+    tcase_add_test(t, children_at_one_time_have_a_bound_and_no_unseen_memory);
     tcase_add_test(t, the_summary_comes_on_request_and_not_into_a_pipe);
     tcase_add_test(t, out_of_memory_is_explained_once_with_who_refused_and_what_was_held);
     tcase_add_test(t, what_is_never_freed_is_called_a_leak_by_its_caller);

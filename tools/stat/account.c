@@ -192,6 +192,18 @@ static const char *mirror_remedy(const struct zr_sheet *page) {
     return granted ? ": run with --preset mitigate" : ": 'zeroute doctor' names the remedy";
 }
 
+/* What several processes held at one time, where it is not known as well as their own peaks are. */
+static void show_joint_peak(FILE *out, const struct zr_sheet *page) {
+    uint64_t bound = zeroute_value(page->snapshot, "allocated_bytes.all.peak", 0), seen = page->watched->held.peak;
+    char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
+
+    for (size_t i = 0; i < page->count; i++)
+        seen = page->process[i]->peak > seen ? page->process[i]->peak : seen;
+    if (page->count > 1 && bound > seen)
+        zr_line(out, "peak", "at most %s in use by all at one time; %s were seen", zr_text_bytes(a, bound),
+                zr_text_bytes(b, seen));
+}
+
 /* While it ran, of a program that was watched: also what it never told by a call. */
 static void show_watched(FILE *out, const struct zr_sheet *page) {
     const struct zr_watched *w = page->watched;
@@ -209,9 +221,7 @@ static void show_watched(FILE *out, const struct zr_sheet *page) {
     if (mirror != ZR_ABSENT && mirror)
         zr_line(out, "mirror", "%s %s of RAM%s", at_least ? "at least" : "peak", zr_text_bytes(a, mirror),
                 mirror_remedy(page));
-    if (page->count > 1 && w->held.known)
-        zr_line(out, "together", "the processes held %s when they held most; peaks above are upper bounds",
-                zr_text_bytes(a, w->held.peak));
+    show_joint_peak(out, page);
 }
 
 static void show_process(FILE *out, const struct zr_process_view *v, bool verbose) {

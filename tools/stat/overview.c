@@ -90,13 +90,11 @@ static void add_process(struct zr_table *t, const struct zr_view *m, const struc
 static void add_sum(struct zr_table *t, const struct zr_job_view *job, const struct columns *c) {
     char command[320], cards[ZR_TEXT_SIZE], rank[24];
     const char *name = job->sum.id.job_name;
-    uint64_t left = 0, reserved = 0;
+    uint64_t left = 0;
     struct row r = {.pid = "sum", .age = "", .rank = rank, .command = command};
 
-    for (size_t i = 0; i < job->count; i++) {
+    for (size_t i = 0; i < job->count; i++)
         left += job->process[i]->left_bytes == ZR_ABSENT ? 0 : job->process[i]->left_bytes;
-        reserved += job->process[i]->reserved_peak;
-    }
     size_t used = (size_t)snprintf(command, sizeof command, "job %.96s", job->name);
     snprintf(rank, sizeof rank, "x%zu", job->count);
     if (*name)
@@ -106,7 +104,7 @@ static void add_sum(struct zr_table *t, const struct zr_job_view *job, const str
     r.card = zr_cards_text(cards, sizeof cards, job->sum.on_cards);
     r.held = c->finished ? left : job->sum.allocated;
     r.peak = job->peak;
-    r.reserved = c->finished ? reserved : job->sum.reserved;
+    r.reserved = c->finished ? job->reserved_peak : job->sum.reserved;
     r.mirror = c->finished ? ZR_ABSENT : job->sum.mirror;
     r.failed = job->sum.failures;
     add_row(t, c, &r);

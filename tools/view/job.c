@@ -6,15 +6,18 @@
 
 /* --- peaks ------------------------------------------------------------------------------------ */
 
-/* When a process held memory: from its beginning to its last call, or until now. */
+/*
+ * When a process held memory: until its end, which is its last call if it has ended by exit. Of one that was killed
+ * it is not known.
+ */
 struct life {
     uint64_t from, to;
 };
 
-static struct life life_of(const struct zeroute_process *p, uint64_t last_activity_ns) {
+static struct life life_of(const struct zeroute_process *p, uint64_t last_activity_ns, uint64_t left_bytes) {
     struct life l = {p->created_ns, UINT64_MAX};
 
-    if (p->state == ZEROUTE_FINISHED)
+    if (p->state == ZEROUTE_FINISHED && left_bytes != ZR_ABSENT)
         l.to = last_activity_ns > p->created_ns ? last_activity_ns : p->created_ns;
     return l;
 }
@@ -60,7 +63,7 @@ static void correct(struct zeroute_snapshot *sum, struct zeroute_snapshot *const
     if (!life || !value)
         abort();
     for (size_t i = 0; i < count; i++) {
-        life[i] = life_of(&s[i]->process, s[i]->last_activity_ns);
+        life[i] = life_of(&s[i]->process, s[i]->last_activity_ns, zeroute_value(s[i], "left.bytes", ZR_ABSENT));
         some_run |= s[i]->process.state != ZEROUTE_FINISHED;
     }
     for (size_t f = 0; f < sum->field_count; f++) {
@@ -209,10 +212,14 @@ static void find_peak(const struct zr_view *m, struct zr_job_view *job) {
     if (!life || !peak)
         abort();
     for (size_t i = 0; i < job->count; i++) {
-        life[i] = life_of(&job->process[i]->process, job->process[i]->last_activity_ns);
+        const struct zr_process_view *v = job->process[i];
+        life[i] = life_of(&v->process, v->last_activity_ns, v->left_bytes);
         peak[i] = job->process[i]->peak;
     }
     judge_peak(m, job, joint_peak(life, peak, job->count));
+    for (size_t i = 0; i < job->count; i++)
+        peak[i] = job->process[i]->reserved_peak;
+    job->reserved_peak = joint_peak(life, peak, job->count);
     free(life);
     free(peak);
 }

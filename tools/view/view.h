@@ -242,6 +242,7 @@ struct zr_job_view {
     struct zr_process_view sum;       /* figures and rates of the living added up; p99 is the highest */
     uint64_t peak;                    /* as `peak_is` says */
     enum zr_peak_is peak_is;
+    uint64_t reserved_peak; /* exact or an upper bound */
 };
 /* Adds what the processes of each job hold now; after each sample. */
 void zr_joint_note(struct zr_view *m);
