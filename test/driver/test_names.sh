@@ -9,7 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 like='Alloc|Free|Malloc|Reserve|Import|Export|Ipc|Resident|Evict|Create|HostPointer'
 like="$like|VirtualMem|PhysicalMem|TempMem|MemMap|^ze(x|xp|Intel)?Mem"
 works='Append|Execute|Enqueue|Submit|Launch|Synchronize|QueryStatus|HostSignal|HostReset'
-works="$works|Wait(On|For|Ext)|Signal(Event|Ext)|GraphCapture|CaptureIntoGraph|InstantiateGraph|Command(List|Queue)Create"
+works="$works|Wait(On|For|Ext)|Signal(Event|Ext)|GraphCapture|CaptureIntoGraph|InstantiateGraph"
+works="$works|Command(List|Queue)Create"
 
 in_tables() {
     sed -n 's/^ZR_\(ENTRY\|PASS\|MAKES\|MADE\|GONE\)(\([A-Za-z0-9]*\),.*/\2/p' src/base/entries.def

@@ -119,7 +119,8 @@ x = json.load(sys.stdin)["processes"][0]
 assert not x["ended"] and x["host"]["samples"] > 5, (x["ended"], x["host"])' || return 1
     rm -f "$dir/go" "$dir/living" && mkfifo "$dir/go" && exec 8<>"$dir/go"
     "$zeroute" run --sim --no-summary --record "$dir/living" -- sh -c \
-        "'$B/test/process/run_work' keep 8 wait <'$dir/go' >'$dir/log' & until grep -q ready '$dir/log'; do sleep 0.1; done"
+        "'$B/test/process/run_work' keep 8 wait <'$dir/go' >'$dir/log' &
+        until grep -q ready '$dir/log'; do sleep 0.1; done"
     "$zeroute" report --json "$dir/living" | python3 -c '
 import json, sys
 x = json.load(sys.stdin)["processes"][0]

@@ -15,7 +15,8 @@ struct zr_host_samples {
 /* Takes one now; the next is due after every_ms. */
 void zr_host_samples_take(struct zr_host_samples *s);
 /*
- * Adds the samples to a record whose process has ended, by exit or killed. False: nobody may write there, or it is none.
+ * Adds the samples to a record whose process has ended, by exit or killed. False: nobody may write there, or it is
+ * none.
  * A record that was cut off half way through it reads as without samples.
  */
 bool zr_host_samples_add(const struct zr_host_samples *s, const char *path);
