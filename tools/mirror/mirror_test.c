@@ -38,8 +38,9 @@ static const struct zr_command command = {
         "a verdict. It leaves nothing behind.",
     .options = option_table,
     .one_of = "json|markdown",
-    .notes = "Exit code: 0 not mirrored, 1 mirrored, 2 an error or wrong usage, 3 cannot tell. With --all: that of the "
-             "first row.\n",
+    .notes =
+        "Exit code: 0 not mirrored, 1 mirrored, 2 an error or wrong usage, 3 cannot tell. With --all it is that of the "
+        "first row.\n",
     .examples = "zeroute mirror-test                        # as this machine is\n"
                 "zeroute mirror-test --residency owner      # with peer residency skipped\n"
                 "zeroute mirror-test --share ipc --cards 1  # what an IPC handle costs\n"

@@ -29,8 +29,8 @@ static const struct zr_option option_table[] = {
 static const struct zr_command command = {
     .name = "diff",
     .usage = "zeroute diff [OPTIONS] RUN1 RUN2",
-    .about = "Compares two runs: what they ran on (the fingerprint), then what they counted. Of two records it shows "
-             "what grew, by call stack, as 'zeroute report --diff --text' does.",
+    .about = "Compares two runs: what they ran on (the fingerprint), then what they counted. Two records are "
+             "compared by call stack, as 'zeroute report --diff --text' does.",
     .options = option_table,
     .notes = "A RUN is a file and, where it holds several, which one:\n"
              "  RECORD      written by 'zeroute record'; the other one is a record, too\n"

@@ -163,7 +163,7 @@ void zr_draw_help(struct zr_lines *l) {
                    "\n"
                    "  CARD      cards that hold memory of it, by their numbers above\n"
                    "  IN-USE    device memory that the program holds\n"
-                   "  RESV      what is reserved from the driver: in use and cached\n"
+                   "  RESV      memory reserved from the driver, in use or cached\n"
                    "  HOST      host USM\n"
                    "  MIRROR    host memory behind device memory: an estimate from imports (GTT)\n"
                    "            of the process, at most what the machine has\n"
