@@ -298,6 +298,10 @@ static void take_back(struct ts_block *b) {
         count(b->card, is_limited(b), -(int64_t)b->size);
 }
 
+void ts_block_goes(const struct ts_block *b) {
+    take_back((struct ts_block *)(uintptr_t)b);
+}
+
 static ze_result_t give_back(ze_context_handle_t context, void *ptr, unsigned policy) {
     struct ts_block *b = (struct ts_block *)(uintptr_t)ts_block_at((uintptr_t)ptr);
 

@@ -266,7 +266,8 @@ void make_request(const char *text) {
 
 static void allocate(struct actor *a, enum ts_kind kind, size_t size, const void *next) {
     static const size_t alignments[] = {0, 0, 0, 64, 64 * KIB, 1 * MIB};
-    size_t alignment = is_usual(a) ? 0 : alignments[below(a, sizeof alignments / sizeof *alignments)];
+    size_t count = sizeof alignments / sizeof *alignments;
+    size_t alignment = alignments[is_usual(a) ? program_seed / 16 % count : below(a, (unsigned)count)];
     int card = is_usual(a) ? 0 : (int)below(a, TS_CARDS);
     int c = enter_context(a);
 

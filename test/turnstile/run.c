@@ -32,6 +32,8 @@ static unsigned weight_of(const struct plan *p, unsigned kind) {
     static const unsigned factor[] = {0, 1, 1, 4};
     uint64_t taste = ts_mix(p->seed * 11 + kind);
 
+    if (!is_allowed(p, kind))
+        return 0;
     if (operations[kind].weight >= 10) /* all do allocate and free */
         return operations[kind].weight;
     return operations[kind].weight * factor[taste % 4];
@@ -45,7 +47,7 @@ unsigned plan_kind(const struct plan *p, unsigned thread, unsigned index) {
     at = (unsigned)(ts_mix(stream_of(p, thread, index)) % total);
     for (unsigned k = 0; k < operation_count; k++) {
         if (at < weight_of(p, k))
-            return is_allowed(p, k) ? k : operation_count;
+            return k;
         at -= weight_of(p, k);
     }
     return operation_count;

@@ -131,13 +131,15 @@ static void driver_takes(uintptr_t p, const struct ts_block *b) {
 
 /* The cache has to give back what it holds of a context before that goes. */
 static void find_unowned(const struct ts_block *b, void *arg) {
-    bool owned = b->past_us || b->refused || b->context != *(int *)arg;
+    bool owned = b->past_us || b->context != *(int *)arg;
 
     for (int i = 0; i < owner_count && !owned; i++)
         owned = owners[i].p == b->base && is_alive(&owners[i]);
     for (int t = 0; t < TS_THREADS && !owned; t++)
         owned = flights[t].kind == ALLOCATING && flights[t].gave == b->base;
-    if (!owned)
+    if (!owned && b->refused) /* it goes with its context, for all that the preload can know */
+        ts_block_goes(b);
+    else if (!owned)
         ts_violation("context %d is destroyed while %p (%zu bytes), which the program has freed, still lives in it",
                      b->context, (void *)b->base, b->size);
 }

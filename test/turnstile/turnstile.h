@@ -142,6 +142,8 @@ void ts_driver_begin(uint64_t seed);
 void ts_driver_ends(void);
 const struct ts_block *ts_block_at(uintptr_t base);
 const struct ts_block *ts_block_around(uintptr_t address);
+/* The driver drops it by itself. */
+void ts_block_goes(const struct ts_block *b);
 void ts_each_block(void (*see)(const struct ts_block *b, void *arg), void *arg);
 bool ts_context_is_live(int context);
 int ts_context_number(ze_context_handle_t context);
