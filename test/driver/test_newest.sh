@@ -1,6 +1,6 @@
 #!/bin/bash
 # The newest loader, driver and SYCL runtime that the registries have, beside those that the beds hold. A newer one is
-# tried in beds of its own; that it fails is reported and counts as skipped, or as failed with LONG=1.
+# tried in beds of its own, and if it does not work that is a failure: users have it by then.
 # Tier: release.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
@@ -10,15 +10,19 @@ build=$PWD/${B:-build}
 exec 3>&1
 beds=${ZEROUTE_BEDS:-$build/beds}
 
-# tried WHAT COMMAND...: a failure is fatal in the long run alone
+# tried WHAT COMMAND...: 77 only if it cannot be had
 tried() {
-    local what=$1 out
+    local what=$1 out code=0
     shift
-    out=$("$@" 2>&1) && return
-    echo "${out##*$'\n'}"
+    out=$("$@" 2>&1) || code=$?
+    [ $code != 0 ] || return 0
+    echo "$out" | tail -n 5
+    if [ $code = 77 ]; then
+        echo "$what cannot be had here"
+        return 77
+    fi
     echo "$what is newer than what the beds hold, and does not work with this zeroute"
-    [ -n "${LONG:-}" ] && return 1
-    return 77
+    return 1
 }
 works() { # works ENVIRONMENT...: bindings of every kind, and data through the newest runtime
     env "$@" tools/bed/bed --on intel --cards 2 test/driver/ways "$build" &&
