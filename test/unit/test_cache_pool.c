@@ -1,6 +1,7 @@
 /* The pool: where allocations lie, what a free says, and when segments go back. */
 #include "cache_whole.h"
 
+#include <stdio.h>
 #include <time.h>
 
 static struct zr_pool *pool;
@@ -42,6 +43,30 @@ static struct zr_pool_counts counts(void) {
     zr_pool_counts(pool, &c);
     return c;
 }
+
+/* KiB. */
+static size_t resident(void) {
+    FILE *statm = fopen("/proc/self/statm", "r");
+    size_t pages = 0;
+
+    ck_assert_ptr_nonnull(statm);
+    ck_assert_int_eq(fscanf(statm, "%*u %zu", &pages), 1);
+    fclose(statm);
+    return pages * 4;
+}
+
+/* 4096 grains of 8 bytes each, and not the next power of two. */
+START_TEST(the_table_of_a_small_segment_has_an_entry_per_grain) {
+    enum { SEGMENTS = 128, ROOM = 48 };
+    size_t before;
+
+    take(MIB);
+    before = resident();
+    for (int i = 0; i < 2 * SEGMENTS; i++)
+        take(MIB);
+    ck_assert_uint_le(resident() - before, SEGMENTS * ROOM);
+}
+END_TEST
 
 START_TEST(segments_have_pytorchs_sizes) {
     void *p;
@@ -423,6 +448,7 @@ int main(void) {
     tcase_add_test(c, a_refused_segment_is_tried_in_the_size_that_is_needed);
     tcase_add_test(c, the_backings_code_goes_up_unchanged);
     tcase_add_test(c, trim_gives_entirely_free_segments_back);
+    tcase_add_test(c, the_table_of_a_small_segment_has_an_entry_per_grain);
     tcase_add_test(c, no_more_is_kept_than_allowed);
     tcase_add_test(c, idle_segments_go_back);
     tcase_add_test(c, the_pools_of_an_account_are_trimmed_and_no_others);

@@ -177,6 +177,40 @@ START_TEST(await_waits_until_others_have_given_back_what_they_took_out) {
 }
 END_TEST
 
+static struct zr_block *marked;
+static uint32_t stop;
+static unsigned lost;
+
+/* Marks a block as another thread would that exports it: nobody else takes this mark away. */
+static void *mark(void *arg) {
+    while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
+        zr_block_mark(marked, ZR_BLOCK_PINNED);
+        for (int i = 0; i < 20; i++)
+            lost += !(zr_block_flags(marked) & ZR_BLOCK_PINNED);
+        __atomic_fetch_and(&marked->flags, ~(uint32_t)ZR_BLOCK_PINNED, __ATOMIC_RELAXED);
+    }
+    return arg;
+}
+
+/* What the last owner did with a block is forgotten when it is handed out again, while others mark it. */
+START_TEST(a_mark_survives_a_hit) {
+    void *p = get(65536);
+    pthread_t thread;
+
+    marked = zr_map_base(p);
+    ck_assert_int_eq(pthread_create(&thread, NULL, mark, NULL), 0);
+    for (unsigned i = 0; i < 40 * steps; i++) {
+        zr_block_mark(marked, ZR_BLOCK_SYCL);
+        put(p);
+        ck_assert_ptr_eq(get(65536), p);
+    }
+    __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
+    ck_assert_uint_eq(lost, 0);
+    put(p);
+}
+END_TEST
+
 /* --- the pool ------------------------------------------------------------------------------------------------------
  */
 static struct zr_pool *pool;
@@ -296,6 +330,7 @@ int main(void) {
     tcase_add_test(c, old_blocks_of_other_threads_leave_first_where_there_are_none_of_ones_own);
     tcase_add_test(c, of_two_threads_that_free_one_block_one_succeeds);
     tcase_add_test(c, await_waits_until_others_have_given_back_what_they_took_out);
+    tcase_add_test(c, a_mark_survives_a_hit);
     tcase_add_test(c, a_pool_is_deleted_once_nobody_trims_it_any_more);
     tcase_add_test(c, threads_share_a_pool);
     tcase_add_test(c, pools_come_and_go_while_others_trim_them);

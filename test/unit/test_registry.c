@@ -1,6 +1,7 @@
 /* The registry of blocks where the driver does what no hook has seen. */
 #include "policy/policy.h"
 #include "suite.h"
+#include "sycl/sycl.h"
 #include "zeroute/reader.h"
 
 #include <fcntl.h>
@@ -47,10 +48,53 @@ START_TEST(a_block_at_the_address_of_another_takes_its_place_in_the_books) {
 }
 END_TEST
 
+/* What lies in the range as a whole goes, however much that is, and what is covered in part stays. */
+START_TEST(an_unmap_takes_every_mapping_in_its_range_and_no_other) {
+    enum { MAPPINGS = 5 };
+    char *address = (char *)(uintptr_t)0x500000000000;
+    struct zr_op op = {0};
+
+    ck_assert(zr_stats_open());
+    for (size_t i = 0; i < MAPPINGS; i++)
+        zr_registry_mapped(&op, address + i * 2 * MIB, 2 * MIB, &op);
+    ck_assert_uint_eq(value("virtual_bytes.mapped.current"), 10 * MIB);
+    zr_registry_unmapped(zr_object_take_mapped(address + 2 * MIB, 5 * MIB), address + 2 * MIB, 5 * MIB,
+                         ZE_RESULT_SUCCESS);
+    ck_assert_uint_eq(value("virtual_bytes.mapped.current"), 6 * MIB);
+    zr_registry_unmapped(zr_object_take_mapped(address, 10 * MIB), address, 10 * MIB, ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    ck_assert_uint_eq(value("virtual_bytes.mapped.current"), 6 * MIB); /* the driver has refused */
+    zr_registry_unmapped(zr_object_take_mapped(address, 10 * MIB), address, 10 * MIB, ZE_RESULT_SUCCESS);
+    ck_assert_uint_eq(value("virtual_bytes.mapped.current"), 0);
+    remove_segment();
+}
+END_TEST
+
+/* While a runtime frees its probe it may free something else, too: that is not how it frees. */
+START_TEST(a_free_of_another_pointer_says_nothing_about_the_practice) {
+    static const ze_memory_free_ext_desc_t blocking = {.freePolicy =
+                                                           ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE};
+    char probe[2];
+    struct zr_practice practice;
+    struct zr_op op;
+
+    zr_watch_begin(&op, &practice, MIB);
+    ck_assert(op.watcher->allocates(op.watch, 0, NULL, NULL, MIB, NULL));
+    op.watcher->allocated(op.watch, &probe[0]);
+    op.watcher->frees(op.watch, &probe[1], NULL, false);
+    ck_assert(!practice.seen.freed);
+    op.watcher->frees(op.watch, &probe[0], &blocking, true);
+    ck_assert(practice.seen.freed && practice.seen.frees_ext);
+    ck_assert_uint_eq(practice.seen.free_policy, blocking.freePolicy);
+    zr_op_end(&op);
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("registry");
     TCase *t = tcase_create("registry");
     tcase_add_test(t, a_block_at_the_address_of_another_takes_its_place_in_the_books);
+    tcase_add_test(t, an_unmap_takes_every_mapping_in_its_range_and_no_other);
+    tcase_add_test(t, a_free_of_another_pointer_says_nothing_about_the_practice);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
