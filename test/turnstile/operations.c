@@ -360,6 +360,14 @@ static void op_free_ext(struct actor *a) {
         free_owner(a, i, policy, "free");
 }
 
+/* What another thread is in a call about. */
+static void op_free_busy(struct actor *a) {
+    int i = some_owner(a, is_busy);
+
+    if (i != NO_OWNER)
+        free_owner(a, i, -1, "free, while another thread asks for something,");
+}
+
 /* Two threads free one pointer at once. */
 static void op_free_at_once(struct actor *a) {
     int i = some_owner(a, is_leaving);
@@ -781,6 +789,7 @@ const struct operation operations[] = {
     {"alloc_wrong", 1, op_alloc_wrong, 0, 0},
     {"free", 14, op_free, 0, 0},
     {"free_ext", 5, op_free_ext, 0, 0},
+    {"free_busy", 5, op_free_busy, 0, 0},
     {"free_at_once", 3, op_free_at_once, 0, 0},
     {"free_twice", 3, op_free_twice, 0, 0},
     {"free_interior", 1, op_free_interior, 0, 0},

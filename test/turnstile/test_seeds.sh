@@ -2,6 +2,6 @@
 # The turnstile with ten thousand random programs; with LONG=1 a million.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-seeds=1000
-[ -z "${LONG:-}" ] || seeds=100000
+seeds=500
+[ -z "${LONG:-}" ] || seeds=50000
 SEEDS=$seeds exec test/turnstile/test_turnstile.sh
