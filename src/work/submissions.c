@@ -183,10 +183,27 @@ uint64_t zr_work_proven(void) {
 
 /* --- what may have been missed ------------------------------------------------------------------------------------ */
 
-/* Drivers that give the same cards work past Level Zero's functions: OpenCL, and video. */
-static bool is_other_driver(const char *file) {
-    return zr_who_is_opencl_name(file) || strncmp(file, "iHD_drv_video", 13) == 0 ||
-           strncmp(file, "libmfx-gen", 10) == 0;
+static bool is_video_driver(const char *file) {
+    return strncmp(file, "iHD_drv_video", 13) == 0 || strncmp(file, "libmfx-gen", 10) == 0;
+}
+
+/*
+ * Drivers that give the same cards work past Level Zero's functions: video, and OpenCL. Where there
+ * is a SYCL runtime it has loaded OpenCL's driver to list the devices; work that it does give to
+ * OpenCL reaches a block of Level Zero only if that was exported, and such a block is never kept.
+ */
+static enum zr_answer has_other_driver(void) {
+    enum zr_answer found = zr_elf_named(is_video_driver), runtime;
+
+    if (found != ZR_LIST_ABSENT)
+        return found;
+    found = zr_elf_named(zr_who_is_opencl_name);
+    if (found != ZR_LIST_FOUND)
+        return found;
+    runtime = zr_elf_named(zr_who_is_runtime_name);
+    if (runtime == ZR_LIST_BUSY)
+        return ZR_LIST_BUSY;
+    return runtime == ZR_LIST_FOUND ? ZR_LIST_ABSENT : ZR_LIST_FOUND;
 }
 
 /* The list of libraries is read again whenever one was loaded. */
@@ -199,7 +216,7 @@ bool zr_work_is_sure(void) {
         return false;
     if (likely(now == __atomic_load_n(&checked_libraries, __ATOMIC_RELAXED)))
         return true;
-    switch (zr_elf_named(is_other_driver)) {
+    switch (has_other_driver()) {
     case ZR_LIST_FOUND:
         zr_work_lost("another driver (OpenCL or video) uses the cards of this process");
         return false;
@@ -231,8 +248,8 @@ const char *zr_work_why(void) {
 
 bool zr_work_is_watched(void) {
     zr_config_load();
-    return (zr_config_at_start.cache && (zr_config_at_start.reuse == ZR_REUSE_PROVEN ||
-                                         zr_config_at_start.residency == ZR_RESIDENCY_OWNER)) ||
+    return (zr_config_at_start.cache &&
+            (zr_config_at_start.reuse == ZR_REUSE_PROVEN || zr_config_at_start.residency == ZR_RESIDENCY_OWNER)) ||
            zr_config_at_start.check != ZR_CHECK_NONE;
 }
 

@@ -48,6 +48,14 @@ static void copy_there_and_back(cl_mem buffer) {
     free(back);
 }
 
+/* As adapter v2 frees: whether commands may still use the block is left to the driver. */
+static void free_and_wait(void *block) {
+    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
+                                      .freePolicy = ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE};
+
+    CHECK(zeMemFreeExt(context, &desc, block));
+}
+
 static bool is_asked(int argc, char **argv, const char *what) {
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], what) == 0)
@@ -71,6 +79,6 @@ int main(int argc, char **argv) {
     while (is_asked(argc, argv, "hold") && getchar() != EOF) {
     }
     if (block)
-        CHECK(zeMemFree(context, block));
+        free_and_wait(block);
     return clReleaseMemObject(buffer);
 }

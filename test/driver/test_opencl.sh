@@ -13,6 +13,7 @@ done
 opencl=$(cat "$dir/opencl")
 cc -std=gnu11 -D_GNU_SOURCE -Itest -I"$opencl/include" -o "$dir/opencl_program" test/driver/opencl.c \
     "$opencl/lib/libOpenCL.so.1" -lze_loader -Wl,--allow-shlib-undefined || exit 1
+lost="another driver (OpenCL or video) uses the cards of this process"
 sentence="this program uses OpenCL: zeroute does not see its memory, and limits do not hold for it"
 
 # on_bed COMMAND...: OpenCL's loader finds Intel's driver for it and no other
@@ -35,7 +36,7 @@ told() {
 
 data_is_right() { under_run "" && told; }
 limit_says_so() { under_run "--limit 100M" && told && grep -q done "$dir/out"; }
-with_the_cache() { under_run "--preset reroute" && told; }
+with_the_cache() { under_run "--preset reroute" ze && told && same "$(field "$dir/json" reuse.lost)" "$lost"; }
 with_level_zero() { under_run "" ze && told && same "$(field "$dir/json" allocated_bytes.all.peak)" $((64 << 20)); }
 on_top_of_level_zero() {
     NEOReadDebugKeys=1 EnableLEO=1 under_run "" && grep -q 'OpenCL 3.0 LEO' "$dir/out" && told
@@ -47,9 +48,9 @@ served_by_the_driver_itself() {
 # The runtime of SYCL loads OpenCL's driver to list its devices.
 beside_a_sycl_runtime() {
     echo 'int nothing;' | cc -shared -fPIC -x c -Wl,-soname,libsycl.so.9 -o "$dir/libsycl.so.9" - &&
-        on_bed env LD_PRELOAD="$dir/libsycl.so.9" "$build/zeroute" run --no-summary --json "$dir/json" -- \
-            "$dir/opencl_program" ze 2>"$dir/err" && same "$(cat "$dir/err")" "" &&
-        same "$(field "$dir/json" hooks)" ""
+        on_bed env LD_PRELOAD="$dir/libsycl.so.9" "$build/zeroute" run --no-summary --json "$dir/json" \
+            --preset reroute -- "$dir/opencl_program" ze 2>"$dir/err" && same "$(cat "$dir/err")" "" &&
+        same "$(field "$dir/json" hooks reuse.lost)" " "
 }
 promise "an OpenCL program works under run, which says that its memory is not seen" data_is_right
 promise "with a limit, too" limit_says_so
@@ -57,7 +58,7 @@ promise "with the cache, too" with_the_cache
 promise "a program that uses Level Zero as well is told so, and what it asked of that is counted" with_level_zero
 promise "OpenCL on top of Level Zero (EnableLEO) is OpenCL" on_top_of_level_zero
 promise "OpenCL that the Level Zero driver serves without libigdrcl is OpenCL" served_by_the_driver_itself
-promise "nothing is said of a SYCL program whose runtime has loaded OpenCL's driver" beside_a_sycl_runtime
+promise "a SYCL program whose runtime has loaded OpenCL's driver hears nothing and loses nothing" beside_a_sycl_runtime
 
 # --- a program that runs -----------------------------------------------------------------------------------
 cat >"$dir/look" <<'END'
