@@ -71,6 +71,17 @@ done
 
 promise "doc/statistics.md has the fields that a process shows, and no others" python3 test/process/fields.py "$B"
 
+# Families without the endings that Prometheus gives to parts of a histogram.
+shared_metrics() {
+    local name bad=
+    for name in $(grep -oh 'zeroute_[a-z_]*' share/prometheus/*.yml share/grafana/*.json | sed 's/_\(bucket\|sum\|count\)$//' |
+        sort -u); do
+        grep -qw "$name" doc/watching.md || bad="$bad $name"
+    done
+    [ -z "$bad" ] || { echo "not in doc/watching.md:$bad"; return 1; }
+}
+promise "Prometheus rules and the Grafana page use metrics that are documented" shared_metrics
+
 for bench in test/bench/bench_*; do
     [ -x "$bench" ] || continue
     contains doc/performance.md "| \`${bench##*/bench_}\` |"

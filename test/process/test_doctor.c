@@ -158,6 +158,28 @@ static bool remedy_is(const struct child *c, const char *id, const char *fact) {
     return strstr(object, fact) != NULL;
 }
 
+START_TEST(options_may_stand_on_both_sides_of_the_process) {
+    static const char *const orders[][5] = {{"--verbose", "4242", "--watch", "200ms", NULL},
+                                            {"4242", "--watch", "200ms", "-v", NULL},
+                                            {"-w", "200ms", "4242", "-v", NULL},
+                                            {"--watch=200ms", "-v", "4242", NULL, NULL}};
+
+    usual();
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        const char *argv[] = {build_path("zeroute"), "doctor",     orders[i][0], orders[i][1],
+                              orders[i][2],          orders[i][3], NULL};
+        const char *settings[] = {"LD_PRELOAD=", NULL, "LD_LIBRARY_PATH=", NULL};
+        char moved[64];
+        snprintf(moved, sizeof moved, "ZEROUTE_ROOT=%s", root);
+        settings[1] = moved;
+        struct child *c = child_run(settings, argv);
+        says(c, "process 4242");
+        says(c, "link 1: deferred backing"); /* verbose */
+        ck_assert_int_le(c->status, 1 << 8);
+    }
+}
+END_TEST
+
 /* --- the mirror ------------------------------------------------------------------------------ */
 
 START_TEST(a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price) {
@@ -685,6 +707,7 @@ int main(void) {
 
     tcase_add_checked_fixture(t, machine, clear);
     tcase_set_timeout(t, 30);
+    tcase_add_test(t, options_may_stand_on_both_sides_of_the_process);
     tcase_add_test(t, a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price);
     tcase_add_test(t, a_runtime_that_holds_its_adapters_is_told_what_they_offer);
     tcase_add_test(t, what_is_within_the_noise_is_too_little_to_tell);

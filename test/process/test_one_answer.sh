@@ -135,6 +135,15 @@ for c in doc["stat"]["cards"]:
     prom = [float(l.split()[-1]) for l in text["prom"].splitlines()
             if l.startswith("zeroute_card_vram_used_bytes") and c["device"] in l and "zeroute\"}" in l]
     same(prom, [float(used)])
+    def by_kernel(family):
+        return sum(float(l.split()[-1]) for l in text["prom"].splitlines()
+                   if l.startswith(f"zeroute_device_memory_{family}_bytes") and c["device"] in l)
+    same(by_kernel("vram"), float(used))
+    same(by_kernel("gtt"), float(c["gtt_bytes"]))
+    same(by_kernel("unseen"), float(sum(a.get("unseen_bytes", 0) for p in s.values() for a in p["accounts"]
+                                        if a["device"] == c["device"])))
+    same(by_kernel("spilled"), 0.0)
+assert re.search(r"^zeroute_process_resident_bytes\{.*\} [1-9]", text["prom"], re.M)
 assert len(doc["stat"]["cards"]) == 2'; }
 promise "every command knows the same processes" processes
 promise "every command has the same bytes in use" bytes_in_use

@@ -226,6 +226,13 @@ odd_places() {
     same "$(ls "$to/odd" | wc -l)" 3
 }
 promise "no record is written to a device, a FIFO or a link, nor beside it" odd_places
+# A process may be anywhere by then.
+relative() {
+    rm -rf "$to/relative" && mkdir -p "$to/relative/sub" || return
+    (cd "$to/relative" && code 0 "$Z" record -o sub/here.zr --sim -- sh -c "cd / && $work clean 2") || return
+    same "$(find "$to/relative" -type f)" "$to/relative/sub/here.zr"
+}
+promise "a relative name of a record is of the folder where it was given" relative
 again() {
     rm -rf "$to/again" && mkdir "$to/again" || return
     code 0 "$Z" record -o "$to/again/zr" --sim -- "$work" clean 3 || return

@@ -101,8 +101,8 @@ static uint64_t amount(double v) {
 enum { LOOKS = 20 };
 
 /*
- * Without the preload processes tell nothing: from the peaks, by the formula of view/cards.c. Imports come and go faster
- * than a short run is looked at: of such a one all that was lost counts.
+ * Without the preload processes tell nothing: from the peaks, by the formula of view/cards.c. Imports come and go
+ * faster than a short run is looked at: of such a one all that was lost counts.
  */
 static double mirror_from_outside(const struct zr_ab_watch *w, double base_active, double base_available,
                                   uint64_t asked, double rss) {

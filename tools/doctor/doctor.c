@@ -308,11 +308,29 @@ static bool look(struct zr_case *c, struct zr_diagnosis *d, struct options *o, i
     return false;
 }
 
-/* `zeroute doctor 4242 --json`: options may stand behind the process. */
+static bool takes_a_word(const char *option) {
+    static const char *const known[] = {"-s", "--seconds", "-w", "--watch"};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(option, known[i]) == 0)
+            return true;
+    return false;
+}
+
+/* `zeroute doctor 4242 --json`: options may stand behind the process, whose number goes to the end. */
 static void options_first(int argc, char **argv) {
-    if (argc >= 3 && argv[1][0] != '-' && argv[2][0] == '-' && strcmp(argv[2], "--") != 0) {
-        char *pid = argv[1];
-        memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
+    int at = 0;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0)
+            return;
+        if (!at && *argv[i] != '-')
+            at = i;
+        i += takes_a_word(argv[i]);
+    }
+    if (at) {
+        char *pid = argv[at];
+        memmove(argv + at, argv + at + 1, (size_t)(argc - 1 - at) * sizeof *argv);
         argv[argc - 1] = pid;
     }
 }

@@ -388,6 +388,21 @@ static bool can_record(const char *file) {
     return true;
 }
 
+/*
+ * A relative path is of the folder in which the command was given, wherever the processes go. One that a setting cannot
+ * hold stays as it is.
+ */
+static void record_here(const char **file) {
+    static char path[PATH_MAX];
+    char folder[PATH_MAX];
+
+    if (!*file || **file == '/' || strcmp(*file, "none") == 0 || !getcwd(folder, sizeof folder) ||
+        strpbrk(folder, ",%\n"))
+        return;
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, *file) < sizeof path)
+        *file = path;
+}
+
 /* Sets up our environment for the program. */
 static bool prepare(const struct options *o, bool nested, char *root, size_t size) {
     char settings[8192], library[1024];
@@ -400,7 +415,9 @@ static bool prepare(const struct options *o, bool nested, char *root, size_t siz
         eager_backing();
     if (o->config.check > ZR_CHECK_NONE)
         setenv("UR_L0_DISABLE_USM_ALLOCATOR", "1", 0); /* a runtime's pool would hide its small blocks */
-    zr_settings_print(&o->config, settings, sizeof settings);
+    struct zr_settings given = o->config;
+    record_here(&given.record);
+    zr_settings_print(&given, settings, sizeof settings);
     setenv("ZEROUTE_CONF", settings, 1);
     const char *obstacle = zr_preload_obstacle(o->program[0]);
     if (obstacle)

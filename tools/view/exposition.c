@@ -107,6 +107,87 @@ static void cards(FILE *out, const struct zr_view *m) {
     }
 }
 
+/* --- what the kernel counts for processes ----------------------------------------------------- */
+
+enum { KERNEL_VRAM, KERNEL_GTT, KERNEL_UNSEEN, KERNEL_SPILLED, KERNEL_FIGURES };
+/* Of one group; a card's are at its place in the view. */
+struct kernel_sums {
+    uint64_t card[ZR_CARDS_MAX][KERNEL_FIGURES];
+    uint64_t resident;
+};
+
+static void add_known(uint64_t *sum, uint64_t n) {
+    *sum += n == ZR_ABSENT ? 0 : n;
+}
+
+static unsigned card_at(const struct zr_view *m, const char *pdev) {
+    unsigned at = 0;
+
+    while (at < m->card_count && strcmp(m->card[at].pdev, pdev) != 0)
+        at++;
+    return at;
+}
+
+static void add_kernel(struct kernel_sums *sums, const struct zr_view *m, const struct zr_process_view *v) {
+    add_known(&sums->resident, v->memory.rss);
+    for (unsigned i = 0; i < v->memory.card_count; i++) {
+        const struct zr_card_use *use = &v->memory.cards[i];
+        unsigned at = card_at(m, use->pdev);
+        if (at == m->card_count)
+            continue;
+        add_known(&sums->card[at][KERNEL_VRAM], use->vram.total);
+        add_known(&sums->card[at][KERNEL_GTT], use->gtt.total);
+    }
+    for (unsigned i = 0; i < v->accounts; i++) {
+        unsigned at = card_at(m, v->account[i].pdev);
+        if (at == m->card_count)
+            continue;
+        add_known(&sums->card[at][KERNEL_UNSEEN], v->account[i].unseen);
+        add_known(&sums->card[at][KERNEL_SPILLED], v->account[i].spilled);
+    }
+}
+
+static void kernel_family(FILE *out, const struct zr_view *m, const struct kernel_sums *sums, unsigned figure) {
+    static const struct {
+        const char *name, *help;
+    } family[KERNEL_FIGURES] = {
+        {"device_memory_vram_bytes", "VRAM of programs, as the kernel counts it."},
+        {"device_memory_gtt_bytes", "Host memory that the device maps for programs, as the kernel counts it."},
+        {"device_memory_unseen_bytes",
+         "VRAM in neither blocks, images nor imports: modules, command buffers, the driver's own."},
+        {"device_memory_spilled_bytes", "Allocations that went to host memory because VRAM was full."},
+    };
+    bool begun = false;
+
+    for (size_t g = 0; g < m->group_count; g++)
+        for (unsigned c = 0; c < m->card_count && m->group[g].processes; c++) {
+            char device[80] = "";
+            if (!begun)
+                head(out, family[figure].name, "gauge", family[figure].help);
+            begun = true;
+            zr_label(device, sizeof device, "device", m->card[c].pdev);
+            name_of(out, family[figure].name, "", m->group[g].labels, device, "");
+            fprintf(out, "%llu\n", (unsigned long long)sums[g].card[c][figure]);
+        }
+}
+
+static void kernel_counts(FILE *out, const struct zr_view *m) {
+    struct kernel_sums *sums = calloc(m->group_count, sizeof *sums);
+
+    for (size_t i = 0; sums && i < m->process_count; i++)
+        add_kernel(&sums[m->process[i]->group], m, m->process[i]);
+    for (unsigned figure = 0; sums && figure < KERNEL_FIGURES; figure++)
+        kernel_family(out, m, sums, figure);
+    if (sums && m->process_count)
+        head(out, "process_resident_bytes", "gauge", "Resident host memory of the processes.");
+    for (size_t g = 0; sums && g < m->group_count; g++)
+        if (m->group[g].processes) {
+            name_of(out, "process_resident_bytes", "", m->group[g].labels, "", "");
+            fprintf(out, "%llu\n", (unsigned long long)sums[g].resident);
+        }
+    free(sums);
+}
+
 static void machine(FILE *out, const struct zr_view *m) {
     char labels[64] = "";
     zr_label(labels, sizeof labels, "version", ZEROUTE_VERSION);
@@ -137,6 +218,7 @@ void zr_exposition(FILE *out, const struct zr_view *m) {
         zr_figures_add(&sums[g], &m->group[g].ended, false, SIZE_MAX);
     }
     machine(out, m);
+    kernel_counts(out, m);
     for (unsigned f = 0; f < zr_metric_count; f++)
         family(out, m, sums, f);
     for (size_t g = 0; g < m->group_count; g++)

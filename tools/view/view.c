@@ -474,6 +474,7 @@ static void add_up(struct zr_view *m) {
     for (size_t i = 0; i < m->process_count; i++) {
         struct zr_group *g = group_of_process(m, m->process[i]);
         unsigned uid = m->process[i]->process.uid;
+        m->process[i]->group = (size_t)(g - m->group);
         if (!zr_figures_add(&g->live, &m->process[i]->figures, true, g->live.count + room_of_user(m, uid)))
             not_all_of(m, uid);
         g->processes++;

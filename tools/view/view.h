@@ -150,6 +150,7 @@ struct zr_process_view {
     uint64_t sampled_ns;               /* CLOCK_MONOTONIC: of the figures */
     unsigned idle;                     /* samples without a call */
     bool seen;                         /* in this sample */
+    size_t group;                      /* of metrics, that it was counted in */
 };
 
 /* Processes that are one to a metric: of one user's job in one container. */
@@ -318,7 +319,8 @@ void zr_watched_sample(struct zr_watched *w);
 bool zr_watched_wait(struct zr_watched *w, struct zr_program *p);
 /*
  * The most of the host that mirrored device memory. Of a program that was looked at a few times only it is at least
- * what GPUActive rose at most less all that `asked`, the peak of host and shared USM, can explain. ZR_ABSENT: not known.
+ * what GPUActive rose at most less all that `asked`, the peak of host and shared USM, can explain. ZR_ABSENT: not
+ * known.
  */
 uint64_t zr_watched_mirror(const struct zr_watched *w, uint64_t asked, bool *at_least);
 /* ZR_ABSENT: not known. */
