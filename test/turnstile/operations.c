@@ -93,10 +93,15 @@ int some_owner(struct actor *a, bool (*fits)(const struct owner *o)) {
     return found;
 }
 
-static bool is_stale(const struct owner *o) {
+/* The program knows that it is the runtime's by now. */
+static bool is_runtimes(const struct owner *o) {
     const struct ts_block *b = ts_block_around(o->p);
 
-    if (!o->gone || !o->returned || (b && sycl_has_context(b->context)))
+    return b && sycl_has_context(b->context);
+}
+
+static bool is_stale(const struct owner *o) {
+    if (!o->gone || !o->returned || is_runtimes(o))
         return false;
     for (int i = 0; i < owner_count; i++)
         if (!owners[i].gone && o->p - owners[i].p < owners[i].size)
@@ -109,7 +114,7 @@ static bool is_orphan(const struct owner *o) {
 }
 
 static bool is_leaving(const struct owner *o) {
-    return o->frees && !o->gone && !o->orphaned && !o->doomed && !o->past_us;
+    return o->frees && !o->gone && !o->orphaned && !o->doomed && !o->past_us && !is_runtimes(o);
 }
 
 static bool is_large(const struct owner *o) {

@@ -158,6 +158,8 @@ void sycl_closes(void);
 /* A violation if it owns something there; if it owns a part of a block that goes back to the driver. */
 void sycl_must_not_own(uintptr_t p, size_t size);
 void sycl_block_goes(const struct ts_block *b);
+/* A wrong free has taken what an allocation in progress may have got. False: there is none. */
+bool sycl_doom_allocations(void);
 /* Whether this is the runtime's context. */
 bool sycl_has_context(int context);
 /* What it owns is added. */

@@ -20,6 +20,7 @@ static int piece_count;
 static int native_context;
 static int adapter;
 static bool there;
+static bool allocating[TS_THREADS], doomed[TS_THREADS];
 static unsigned inside[RUNTIME_CARDS];
 static bool ending[RUNTIME_CARDS];
 static ze_command_list_handle_t lists[LISTS]; /* the first executes in order */
@@ -87,6 +88,15 @@ bool sycl_has_context(int context) {
     return there && context == native_context;
 }
 
+bool sycl_doom_allocations(void) {
+    bool any = false;
+
+    for (int i = 0; i < TS_THREADS; i++)
+        if (allocating[i] && i != ts_self())
+            doomed[i] = any = true;
+    return any;
+}
+
 void sycl_block_goes(const struct ts_block *b) {
     for (int i = 0; i < piece_count; i++)
         if (pieces[i].live && !pieces[i].leaving && pieces[i].p - b->base < b->size)
@@ -109,9 +119,12 @@ static int do_usm_alloc(size_t size, size_t alignment, int card) {
     uintptr_t p;
 
     inside[card]++;
+    allocating[ts_self()] = true;
+    doomed[ts_self()] = false;
     p = (uintptr_t)runtime.alloc(size, alignment, card);
+    allocating[ts_self()] = false;
     inside[card]--;
-    if (!p)
+    if (!p || doomed[ts_self()])
         return -1;
     b = ts_block_around(p);
     if (!b || b->card != card || b->context != native_context || b->kind != TS_DEVICE || p + size > b->base + b->size)

@@ -121,6 +121,8 @@ static void driver_takes(uintptr_t p, const struct ts_block *b) {
                          (void *)p, o->size);
     }
     sycl_block_goes(b);
+    if (freeing && ts_atomics && sycl_has_context(b->context) && sycl_doom_allocations())
+        truth_inexact = true;
     for (unsigned i = 0; i < own_count; i++)
         if (own[i].base == p && !own[i].gone)
             own[i].gone = truth_time();
@@ -300,6 +302,8 @@ static bool doom_allocations(uintptr_t p) {
             continue;
         other->doomed = any = truth_inexact = true;
     }
+    if (ts_atomics && sycl_doom_allocations())
+        any = truth_inexact = true;
     return any;
 }
 
