@@ -216,8 +216,7 @@ static bool direct_to_cache(struct pool *p, struct zr_block *b, const void *call
         !zr_policy_caches(p->number, b->held) || zr_word_state(word) != ZR_BLOCK_LIVE ||
         !zr_block_shift(b, word, ZR_BLOCK_CACHED))
         return false;
-    if (unlikely(zr_block_flags(b) &
-                 ZR_BLOCK_NOT_KEPT)) { /* exported since we looked */
+    if (unlikely(zr_block_flags(b) & ZR_BLOCK_NOT_KEPT)) { /* exported since we looked */
         __atomic_store_n(&b->word, word, __ATOMIC_RELEASE);
         return false;
     }

@@ -74,8 +74,8 @@ promise "doc/statistics.md has the fields that a process shows, and no others" p
 # Families without the endings that Prometheus gives to parts of a histogram.
 shared_metrics() {
     local name bad=
-    for name in $(grep -oh 'zeroute_[a-z_]*' share/prometheus/*.yml share/grafana/*.json | sed 's/_\(bucket\|sum\|count\)$//' |
-        sort -u); do
+    for name in $(grep -oh 'zeroute_[a-z_]*' share/prometheus/*.yml share/grafana/*.json |
+        sed 's/_\(bucket\|sum\|count\)$//' | sort -u); do
         grep -qw "$name" doc/watching.md || bad="$bad $name"
     done
     [ -z "$bad" ] || { echo "not in doc/watching.md:$bad"; return 1; }

@@ -34,8 +34,8 @@ static const struct zr_command command = {
              "zeroute ctl [OPTIONS] PID | --job NAME | --all   record on [FILE]|off",
     .about = "Changes settings of running processes. The request is left in the process's shared memory; its next call "
              "into Level Zero or SYCL carries it out and acknowledges it with the value in force and the time. "
-             "A process that is idle answers at its next call; ctl says at once how long it has been idle. Only the user of "
-             "a process may change it.",
+             "A process that is idle answers at its next call; ctl says at once how long it has been idle. Only the "
+             "user of a process may change it.",
     .options = option_table,
     .notes = "Requests:\n"
              "  get                 show the settings in force\n"

@@ -119,8 +119,8 @@ static void take_notes(struct zr_report *s) {
 
     if (!r->ended)
         note(s->note, &s->notes,
-             "The record has no end: the process still runs, was killed, or left by _exit. Memory that is live then is shown "
-             "as never freed.");
+             "The record has no end: the process still runs, was killed, or left by _exit. Memory that is live then is "
+             "shown as never freed.");
     if (r->header.lost_events)
         note(s->note, &s->notes, "%s events could not be stored: treat these figures as approximate.",
              zr_text_count(number, r->header.lost_events));
