@@ -142,16 +142,21 @@ START_TEST(what_is_on_no_card_is_spilled_only_where_the_card_is_full) {
     snprintf(holder.memory.cards[0].pdev, sizeof holder.memory.cards[0].pdev, "0000:03:00.0");
     view.host = (struct zr_meminfo){ZR_ABSENT, ZR_ABSENT, ZR_ABSENT, ZR_ABSENT, ZR_ABSENT};
     zr_view_card(&view, "0000:03:00.0", GIB(8), "Card");
-    zr_view_cards(&view, &look, 1);
+    zr_view_cards(&view, &look);
     ck_assert_uint_eq(view.card[0].ours, GIB(4));
     ck_assert_uint_eq(v->spilled, 0);
     both[0] = both[1] = holder;
     both[1].pid = 8; /* a stranger takes the rest */
     look.holders = 2;
     look.holder = both;
-    zr_view_cards(&view, &look, 2);
+    zr_view_cards(&view, &look);
     ck_assert_uint_eq(view.card[0].others, GIB(4));
     ck_assert_uint_eq(v->spilled, GIB(2));
+    ck_assert_uint_eq(view.card[0].used.count, 0); /* no stretch has ended yet: its highest is noted then */
+    view.history_due = true;
+    zr_view_cards(&view, &look);
+    ck_assert_uint_eq(view.card[0].used.count, 1);
+    ck_assert_uint_eq(zr_history_at(&view.card[0].used, 0), GIB(8));
 }
 END_TEST
 

@@ -5,24 +5,35 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 . test/promise.sh
 command -v chromium >/dev/null || { echo "chromium is missing: ./setup test installs it"; exit 77; }
+[ -z "${PICTURE:-}" ] || export ZE_SIMGPU=devices:2,vram:2GiB,mirror:on
 . test/watch/machine.sh
 browser() {
     timeout 60 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$dir/profile" \
         --window-size=1200,800 --virtual-time-budget=6000 "$@" 2>"$dir/browser.err"
 }
+# A minute in which a job, a service and a program that is mirrored begin one after the other.
+if [ -n "${PICTURE:-}" ]; then
+    serve --interval 0.5
+    for rank in 0 1; do
+        sleep "${PAUSE:-10}"
+        SLURM_JOB_ID=81 SLURM_STEP_ID=0 SLURM_JOB_NAME=train SLURM_PROCID=$rank worker keep $((200 + 50 * rank)) steady wait
+    done
+    sleep "${PAUSE:-10}"
+    POD_NAME=infer-7f POD_NAMESPACE=prod CONTAINER_NAME=vllm worker keep 700 wait
+    sleep "${PAUSE:-10}"
+    work=$PWD/${B:-build}/test/process/doctor_hold worker
+    sleep $((2 * ${PAUSE:-10}))
+    browser --window-size=1400,860 --screenshot="$PICTURE" "$url/"
+    exit
+fi
 for rank in 0 1; do
     SLURM_JOB_ID=81 SLURM_STEP_ID=0 SLURM_JOB_NAME=train SLURM_PROCID=$rank worker keep $((200 + 50 * rank)) wait
 done
 container='<b id=evil>vllm</b>'
-[ -z "${PICTURE:-}" ] || container=vllm
 POD_NAME=infer-7f POD_NAMESPACE=prod CONTAINER_NAME=$container worker keep 700 steady wait
 workers_ready 3
 serve --interval 0.5
-sleep ${HISTORY:-2} # some history
-if [ -n "${PICTURE:-}" ]; then
-    browser --window-size=1400,620 --screenshot="$PICTURE" "$url/"
-    exit
-fi
+sleep 2 # some history
 pid=$(curl -s "$url/api/v1/machine" | python3 -c '
 import json, sys
 print([p["pid"] for p in json.load(sys.stdin)["processes"] if p.get("rank") == "1"][0])')

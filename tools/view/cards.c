@@ -253,7 +253,7 @@ static void add_holders(struct zr_view *m, const struct zr_look *look) {
     }
 }
 
-void zr_view_cards(struct zr_view *m, const struct zr_look *look, uint64_t now) {
+void zr_view_cards(struct zr_view *m, const struct zr_look *look) {
     uint64_t rss = 0;
 
     list_cards(m);
@@ -272,7 +272,7 @@ void zr_view_cards(struct zr_view *m, const struct zr_look *look, uint64_t now) 
         find_cards(m, v);
     }
     for (unsigned i = 0; i < m->card_count; i++)
-        zr_history_note(&m->card[i].used, now, m->scope.history_ns, m->card[i].ours + m->card[i].others);
+        zr_history_note(&m->card[i].used, m->history_due, m->card[i].ours + m->card[i].others);
     if (m->mirror != ZR_ABSENT)
-        zr_history_note(&m->mirror_history, now, m->scope.history_ns, m->mirror);
+        zr_history_note(&m->mirror_history, m->history_due, m->mirror);
 }

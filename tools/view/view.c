@@ -25,16 +25,23 @@ static uint64_t clock_ns(clockid_t clock) {
 
 /* --- histories -------------------------------------------------------------------------------- */
 
-void zr_history_note(struct zr_history *h, uint64_t now, uint64_t every, uint64_t value) {
+void zr_history_note(struct zr_history *h, bool due, uint64_t value) {
     if (value > h->high)
         h->high = value;
-    if (now < h->next)
+    if (!due)
         return;
-    h->next = now + every - every / 8; /* samples come a little early and a little late */
     h->value[h->at] = h->high;
     h->at = (h->at + 1) % ZR_HISTORY;
     h->count += h->count < ZR_HISTORY;
     h->high = 0;
+}
+
+/* One clock for all of them, so that what begins later stands at its time beside the others. */
+static void tick_histories(struct zr_view *m, uint64_t now) {
+    m->history_due = now >= m->history_next;
+    if (m->history_due)
+        m->history_next =
+            now + m->scope.history_ns - m->scope.history_ns / 8; /* samples come a little early and late */
 }
 
 uint64_t zr_history_at(const struct zr_history *h, unsigned n) {
@@ -242,7 +249,7 @@ static bool read_process(struct zr_view *m, struct zr_process_view *v, const str
     zr_figures_free(&v->figures);
     if (m->scope.metrics)
         zr_figures_take(&v->figures, s, &devices, v->id.rank);
-    zr_history_note(&v->used, now, m->scope.history_ns, v->allocated);
+    zr_history_note(&v->used, m->history_due, v->allocated);
     zeroute_snapshot_free(v->snapshot);
     v->snapshot = m->scope.fields ? s : NULL;
     if (!m->scope.fields)
@@ -427,7 +434,7 @@ static void take_live(struct zr_view *m, const struct zeroute_process *p, const 
     }
     if (may_wait(m, v)) {
         v->seen = true;
-        zr_history_note(&v->used, now, m->scope.history_ns, v->allocated);
+        zr_history_note(&v->used, m->history_due, v->allocated);
         zr_view_memory(v, look);
     } else {
         before = v->calls;
@@ -559,12 +566,13 @@ bool zr_view_sample(struct zr_view *m) {
     if (!look_around(m, &look))
         return false;
     m->wall_ns = clock_ns(CLOCK_REALTIME);
+    tick_histories(m, now);
     take_all(m, &look, now);
     sweep(m);
     add_up(m);
     if (!zr_meminfo_read(&m->host))
         m->host = (struct zr_meminfo){ZR_ABSENT, ZR_ABSENT, ZR_ABSENT, ZR_ABSENT, ZR_ABSENT};
-    zr_view_cards(m, &look, now);
+    zr_view_cards(m, &look);
     for (size_t i = 0; i < m->process_count; i++)
         zr_trends_note(m->process[i], now);
     zr_joint_note(m);

@@ -80,15 +80,16 @@ enum { ZR_ENDED_FIELDS = 100 };
 /* What one user takes of a view: a user who makes up processes, jobs and fields leaves room for others. */
 enum { ZR_USER_PROCESSES = 512, ZR_USER_SERIES = 32768 };
 
-/* The last ZR_HISTORY values, one every `every` nanoseconds; between two the highest counts. */
+/* The last ZR_HISTORY values, one for each stretch of history_ns: the highest of it. All of a view end together. */
 struct zr_history {
-    uint64_t next, high;
+    uint64_t high;
     unsigned count, at;
     uint64_t value[ZR_HISTORY];
 };
 /* The n-th value of the last `count`, the oldest first. */
 uint64_t zr_history_at(const struct zr_history *h, unsigned n);
-void zr_history_note(struct zr_history *h, uint64_t now, uint64_t every, uint64_t value);
+/* `due`: a stretch ends with this sample. */
+void zr_history_note(struct zr_history *h, bool due, uint64_t value);
 
 struct zr_card_view {
     char pdev[32], driver[16];
@@ -197,6 +198,8 @@ struct zr_view {
     char unreadable_why[128];
     struct zr_unread *unread; /* each of them */
     size_t unread_count;
+    uint64_t history_next;                /* CLOCK_MONOTONIC: when a stretch of the histories ends */
+    bool history_due;                     /* with this sample */
     uint64_t samples, sample_ns, wall_ns; /* how many; how long the last one took; CLOCK_REALTIME of it */
     struct zr_joint *joint;               /* of each job that was seen, ZR_JOINTS at most */
     size_t joint_count;
@@ -261,7 +264,7 @@ struct zeroute_snapshot *zr_sum(struct zeroute_snapshot *const *s, size_t count)
 /* --- cards.c: cards, host memory, mirror ------------------------------------------------------ */
 struct zr_look;
 /* Brings the cards, the mirror and the accounts of all processes up to date. */
-void zr_view_cards(struct zr_view *m, const struct zr_look *look, uint64_t now);
+void zr_view_cards(struct zr_view *m, const struct zr_look *look);
 /* Numbers of cards in their order in the view: "0", "0,2", "0-3"; "-" for none. Returns out. */
 const char *zr_cards_text(char *out, size_t size, uint32_t cards);
 /* A mirror that is worth a colour. */
