@@ -687,6 +687,7 @@ static void op_ctl(struct actor *a) {
     make_request(request);
 }
 
+/* Not above a runtime: a wrong free that passes would take a segment from it, and what it has in there. */
 static void op_ctl_cache(struct actor *a) {
     const char *request = below(a, 2) ? "set cache off" : "set cache on";
 
@@ -817,7 +818,7 @@ const struct operation operations[] = {
     {"pause", 3, op_pause, 0, 0},
     {"trim", 3, op_trim, 0, 0},
     {"ctl", 2, op_ctl, 0, 0},
-    {"ctl_cache", 1, op_ctl_cache, HAS_CACHE, 0},
+    {"ctl_cache", 1, op_ctl_cache, HAS_CACHE, SYCL},
     {"ctl_limit", 1, op_ctl_limit, 0, LIMITED | SEVERAL},
     {"fork", 1, op_fork, 0, 0},
     {"thread", 2, op_thread, 0, 0},
