@@ -41,6 +41,12 @@ static void a_preloaded_process_on_two_cards(void) {
     environment("HOME=/root");
 }
 
+/* As the view has it: of GPUActive so much was asked for. */
+static void diagnose(uint64_t host_side) {
+    zr_lost_find(NULL, &c.meminfo, host_side, ZR_ABSENT, &c.lost);
+    zr_diagnose(&c, &d);
+}
+
 static void done(void) {
     zr_findings_free(&d.findings);
     zr_stack_free(&c.stack);
@@ -55,7 +61,7 @@ static const struct zr_finding *found(const char *id) {
 }
 
 START_TEST(a_process_that_is_seen_as_a_whole_has_no_finding) {
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_msg(d.findings.count == 0, "%s", d.findings.count ? d.findings.list[0].id : "");
 }
 END_TEST
@@ -65,7 +71,7 @@ START_TEST(memory_that_we_did_not_count_is_an_error_that_names_the_likely_cause)
 
     c.counted.allocated = 0;
     c.counted.calls = 0;
-    zr_diagnose(&c, &d);
+    diagnose(0);
     f = found("preload-bypassed");
     ck_assert_ptr_nonnull(f);
     ck_assert_int_eq(f->severity, ZR_ERROR);
@@ -73,31 +79,31 @@ START_TEST(memory_that_we_did_not_count_is_an_error_that_names_the_likely_cause)
     zr_findings_free(&d.findings);
 
     environment("UR_ADAPTERS_DEEP_BIND=1");
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_ptr_nonnull(strstr(found("preload-bypassed")->seen, "UR_ADAPTERS_DEEP_BIND"));
 }
 END_TEST
 
 START_TEST(what_the_preload_itself_says_of_its_hooks_is_an_error_whatever_was_counted) {
     snprintf(c.counted.hooks, sizeof c.counted.hooks, "not seen: calls through libfoo.so; open it before");
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_str_eq(found("preload-bypassed")->seen, "not seen: calls through libfoo.so");
     ck_assert_str_eq(found("preload-bypassed")->todo, "open it before");
     zr_findings_free(&d.findings);
     snprintf(c.counted.hooks, sizeof c.counted.hooks, "not seen: something;");
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_str_eq(found("preload-bypassed")->seen, "not seen: something");
 }
 END_TEST
 
 START_TEST(memory_that_another_card_may_not_see_is_an_error_with_its_remedy) {
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_ptr_null(found("reuse-lost"));
     ck_assert_ptr_null(found("remapped-under-peer"));
     zr_findings_free(&d.findings);
     c.counted.remapped = 3;
     snprintf(c.counted.reuse_lost, sizeof c.counted.reuse_lost, "another driver");
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_ptr_nonnull(found("remapped-under-peer"));
     ck_assert_ptr_nonnull(strstr(found("reuse-lost")->seen, "another driver"));
     ck_assert_ptr_nonnull(strstr(found("remapped-under-peer")->todo, "expandable_segments:False"));
@@ -108,7 +114,7 @@ START_TEST(opencl_is_named_and_is_no_bypass) {
     snprintf(c.counted.hooks, sizeof c.counted.hooks, "this program uses OpenCL: zeroute does not");
     c.counted.allocated = 0;
     environment("UR_ADAPTERS_DEEP_BIND=1");
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_ptr_null(found("preload-bypassed"));
     ck_assert_ptr_nonnull(found("opencl"));
     ck_assert_int_eq(found("opencl")->severity, ZR_WARNING);
@@ -118,7 +124,7 @@ START_TEST(opencl_is_named_and_is_no_bypass) {
     c.counted.hooks[0] = '\0'; /* it was started without zeroute */
     c.stack.parts[ZR_PART_OPENCL_DRIVER].there = true;
     c.stack.parts[ZR_PART_PRELOAD].there = false;
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_int_eq(found("opencl")->severity, ZR_NOTE);
 }
 END_TEST
@@ -126,11 +132,11 @@ END_TEST
 /* Its runtime has loaded OpenCL's driver to list the devices. */
 START_TEST(a_sycl_program_uses_opencl_only_if_the_cards_hold_more_than_was_counted) {
     c.stack.parts[ZR_PART_OPENCL_DRIVER].there = c.stack.parts[ZR_PART_SYCL].there = true;
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_ptr_null(found("opencl"));
     zr_findings_free(&d.findings);
     c.counted.allocated = GIB(4);
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_ptr_nonnull(found("opencl"));
 }
 END_TEST
@@ -140,7 +146,7 @@ START_TEST(a_loader_that_zeroute_opened_by_its_other_name_is_a_finding) {
 
     c.counted.guard_loaders = 2;
     snprintf(c.counted.guard_loader, sizeof c.counted.guard_loader, "libccl.so.1");
-    zr_diagnose(&c, &d);
+    diagnose(0);
     f = found("unversioned-loader");
     ck_assert_ptr_nonnull(f);
     ck_assert_str_eq(f->what, "libccl.so.1 opens libze_loader.so, which is not installed");
@@ -153,11 +159,11 @@ START_TEST(the_guard_answers_only_where_it_has) {
     snprintf(c.stack.parts[ZR_PART_LOADER].version, sizeof c.stack.parts[0].version, "1.20.6");
     c.stack.loader = zr_version_of("1.20.6");
     c.stack.runtime = zr_version_of("2026.2.0");
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_ptr_nonnull(strstr(found("loader-gap")->seen, "was not needed so far"));
     zr_findings_free(&d.findings);
     snprintf(c.counted.guard, sizeof c.counted.guard, "zeFoo");
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_ptr_nonnull(strstr(found("loader-gap")->seen, "guard has answered for: zeFoo"));
 }
 END_TEST
@@ -188,7 +194,7 @@ START_TEST(a_fact_is_a_finding_where_it_concerns_the_program) {
     c.pid = strcmp(k->id, "peer-binds") ? 42 : 0;
     if (k->alchemist)
         c.cards[0].family = ZR_FAMILY_ALCHEMIST;
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_msg((found(k->id) != NULL) == k->holds, "%s, %s", k->id, k->version);
     ck_assert(!k->holds || found(k->id)->source);
 }
@@ -196,7 +202,7 @@ END_TEST
 
 START_TEST(skipped_residency_is_a_broken_link) {
     c.counted.peer_requested_calls = c.counted.peer_skipped_calls = 7;
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_int_eq(d.links[ZR_LINK_EXPORT].answer, ZR_NO);
     ck_assert_int_eq(d.links[ZR_LINK_BACKING].answer, ZR_YES);
     ck_assert_int_eq(d.mirror.state, ZR_MIRROR_NONE);
@@ -205,12 +211,12 @@ END_TEST
 
 START_TEST(host_memory_that_was_asked_for_is_no_mirror) {
     c.counted.peer_requested_calls = 7;
-    c.meminfo.gpu_active = c.counted.host_side = GIB(20);
-    zr_diagnose(&c, &d);
+    c.meminfo.gpu_active = GIB(20);
+    diagnose(GIB(20));
     ck_assert_int_eq(d.mirror.state, ZR_MIRROR_NONE);
     zr_findings_free(&d.findings);
     c.meminfo.gpu_active = GIB(32);
-    zr_diagnose(&c, &d);
+    diagnose(GIB(20));
     ck_assert_int_eq(d.mirror.state, ZR_MIRROR_THERE);
     ck_assert_uint_eq(d.mirror.bytes, GIB(12));
 }
@@ -218,18 +224,18 @@ END_TEST
 
 START_TEST(backing_eager_of_the_preload_is_a_broken_link) {
     snprintf(c.counted.backing, sizeof c.counted.backing, "eager: NEOReadDebugKeys=1 EnableDeferBacking=0");
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_int_eq(d.links[ZR_LINK_BACKING].answer, ZR_NO);
 }
 END_TEST
 
 START_TEST(an_older_driver_does_not_defer) {
     c.stack.driver = zr_version_of("26.05.1");
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_int_eq(d.links[ZR_LINK_BACKING].answer, ZR_NO);
     c.stack.driver = zr_version_of("");
     zr_findings_free(&d.findings);
-    zr_diagnose(&c, &d);
+    diagnose(0);
     ck_assert_int_eq(d.links[ZR_LINK_BACKING].answer, ZR_UNKNOWN);
 }
 END_TEST

@@ -100,43 +100,31 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
         }
 }
 
-static void add_host_side(struct zr_case *c, const struct zr_look *look, pid_t pid) {
-    char why[256];
+static void read_counted(struct zr_case *c, const struct zr_view *m) {
+    const struct zr_process_view *v = NULL;
 
-    for (size_t i = 0; i < look->count; i++) {
-        const struct zeroute_process *p = &look->process[i];
-        struct zeroute_snapshot *s = NULL;
-
-        if (p->pid == pid && p->state == ZEROUTE_LIVE)
-            s = zr_outside_snapshot(p, why, sizeof why);
-        c->counted.host_side += s ? zr_host_side(s) : 0;
-        zeroute_snapshot_free(s);
-    }
+    c->counted.why_not = "it has published nothing: stats:off, or no device operation yet";
+    for (size_t i = 0; i < m->process_count; i++)
+        v = m->process[i]->process.pid == c->pid ? m->process[i] : v;
+    for (size_t i = 0; i < m->unread_count; i++)
+        if (m->unread[i].pid == c->pid)
+            c->counted.why_not = "its segment cannot be read by this user";
+    if (v && v->snapshot)
+        take_counted(&c->counted, v->snapshot);
 }
 
-static void read_counted(struct zr_case *c) {
-    struct zr_look look;
+/* Host memory, and what of it is lost, as every command has it. */
+static void look_at_machine(struct zr_case *c, bool counted) {
+    struct zr_view *m = zr_view_new(&(struct zr_scope){.fields = counted, .all_at_once = true});
 
-    zr_outside_look(&look, ZR_LOOK_NOW);
-    c->counted.why_not = "it has published nothing: stats:off, or no device operation yet";
-    for (size_t i = 0; i < look.count; i++) {
-        const struct zeroute_process *p = &look.process[i];
-        struct zeroute_snapshot *s;
-        char why[256];
-
-        if (p->pid != c->pid || p->state == ZEROUTE_FINISHED)
-            continue;
-        s = zr_outside_snapshot(p, why, sizeof why);
-        if (s)
-            take_counted(&c->counted, s);
-        else
-            c->counted.why_not = "its segment cannot be read by this user";
-        zeroute_snapshot_free(s);
+    if (m && zr_view_sample(m)) {
+        c->meminfo = m->host;
+        c->meminfo_there = m->host.total != ZR_ABSENT;
+        c->lost = m->lost;
+        if (counted)
+            read_counted(c, m);
     }
-    for (size_t n = 0; n < look.holders; n++) /* GPUActive is the machine's */
-        if (look.holder[n].memory.card_count)
-            add_host_side(c, &look, look.holder[n].pid);
-    zr_look_free(&look);
+    zr_view_free(m);
 }
 
 static void add_region(struct zr_region *sum, const struct zr_region *more) {
@@ -177,8 +165,6 @@ static void read_machine(struct zr_case *c) {
         for (unsigned i = 0; i < one->card_count; i++)
             add_use(&c->memory, &one->cards[i]);
         c->holders += one->card_count > 0;
-        if (one->card_count)
-            add_host_side(c, &look, look.holder[n].pid);
     }
     zr_look_free(&look);
 }
@@ -197,10 +183,11 @@ bool zr_doctor_gather(struct zr_case *c, pid_t pid) {
         follow_simulation(pid);
     c->pid = pid;
     c->kernel = zr_kernel_version();
-    c->meminfo_there = zr_meminfo_read(&c->meminfo);
+    c->lost.bytes = ZR_ABSENT;
     c->card_count = zr_cards_list(c->cards, ZR_CARDS_MAX);
     if (!pid) {
         zr_stack_of_machine(&c->stack);
+        look_at_machine(c, false);
         read_machine(c);
         c->driverless = zr_driverless_cards(c->driverless_card, sizeof c->driverless_card);
         c->node_error = zr_render_node_error(c->node, sizeof c->node);
@@ -211,8 +198,7 @@ bool zr_doctor_gather(struct zr_case *c, pid_t pid) {
         return false;
     read_command(c);
     zr_stack_of_process(&c->stack, pid);
-    if (c->stack.parts[ZR_PART_PRELOAD].there || c->stack.error)
-        read_counted(c);
+    look_at_machine(c, c->stack.parts[ZR_PART_PRELOAD].there || c->stack.error);
     return true;
 }
 

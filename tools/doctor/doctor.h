@@ -226,9 +226,8 @@ struct zr_counted {
     uint64_t remapped;                                   /* mappings that another card may not see */
     uint64_t too_large_calls;                            /* failed with UNSUPPORTED_SIZE */
     uint64_t reserved, host_usm, host_rounded, ipc_open; /* device and host USM held from the driver; of it rounded */
-    uint64_t host_side; /* what all processes asked for of GPUActive: host and shared USM */
-    uint64_t imported;  /* device bytes of other processes */
-    uint64_t replaced;  /* answers about free memory */
+    uint64_t imported;                                   /* device bytes of other processes */
+    uint64_t replaced;                                   /* answers about free memory */
     char settings[512];
     char hooks[256];
     uint64_t guard_loaders; /* times that libze_loader.so was missing and libze_loader.so.1 opened */
@@ -247,6 +246,7 @@ struct zr_case {
     struct zr_stack stack;
     bool meminfo_there;
     struct zr_meminfo meminfo;
+    struct zr_lost lost; /* of the machine */
     struct zr_process_memory memory;
     struct zr_card cards[ZR_CARDS_MAX];
     unsigned card_count;

@@ -159,15 +159,6 @@ void zr_links_find(const struct zr_case *c, struct zr_link links[ZR_LINKS]) {
 /* Below this host memory behind the cards is the drivers' own. */
 static const uint64_t noise = UINT64_C(256) << 20;
 
-/* Host bytes that may be mirrors, by the formula of all commands. `by` says what they are made of. */
-static uint64_t lost_bytes(const struct zr_case *c, char by[128]) {
-    struct zr_lost lost;
-
-    zr_lost_find(NULL, &c->meminfo, c->counted.host_side, ZR_ABSENT, &lost);
-    zr_lost_text(by, 128, &lost);
-    return lost.bytes;
-}
-
 void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS], struct zr_mirror *out) {
     uint64_t vram = vram_of(c), lost;
     bool precise = c->meminfo.gpu_active != ZR_ABSENT, all = true, missing = false;
@@ -177,7 +168,8 @@ void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS
         all &= links[i].answer == ZR_YES;
         missing |= links[i].answer == ZR_NO;
     }
-    lost = c->meminfo_there ? lost_bytes(c, by) : ZR_ABSENT;
+    lost = c->meminfo_there ? c->lost.bytes : ZR_ABSENT;
+    zr_lost_text(by, sizeof by, &c->lost);
     out->bytes = lost;
     /* Other owners of memory that /proc does not tell, as file systems with caches of their own, are not our matter. */
     if (!c->memory.card_count && !(c->pid ? c->counted.found || c->memory.fdinfo_error : c->card_count > 0)) {

@@ -1,6 +1,5 @@
 /* zeroute doctor -- COMMAND: starts it under observe, looks at it while it holds memory, and ends it. */
 #include "doctor/doctor.h"
-#include "outside/outside.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_EVERY_MS = 50 };
+#define AGAIN_SECONDS 0.5
 
 static double now(void) {
     struct timespec t;
@@ -17,28 +16,21 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Of the processes of this run that live, the one that holds most; 0: none has used a device yet. */
-static pid_t holder(const char *run, uint64_t *most) {
-    struct zr_look look;
-    pid_t found = 0;
-    char why[256];
+/* Of the processes of the view, the one that holds most; NULL: none has used a device yet. */
+static const struct zr_process_view *holder(const struct zr_view *m) {
+    const struct zr_process_view *most = NULL;
 
-    *most = 0;
-    zr_outside_look(&look, ZR_LOOK_SEGMENTS);
-    for (size_t i = 0; i < look.count; i++) {
-        const struct zeroute_process *p = &look.process[i];
-        if (!zr_run_owns(p, run) || p->state != ZEROUTE_LIVE || !p->pid)
-            continue;
-        struct zeroute_snapshot *s = zr_outside_snapshot(p, why, sizeof why);
-        uint64_t held = s ? zeroute_value(s, "allocated_bytes.all.current", 0) : 0;
-        if (s && (!found || held > *most)) {
-            found = p->pid;
-            *most = held;
-        }
-        zeroute_snapshot_free(s);
+    for (size_t i = 0; i < m->process_count; i++) {
+        const struct zr_process_view *v = m->process[i];
+        if (v->process.pid && (!most || v->allocated > most->allocated))
+            most = v;
     }
-    zr_look_free(&look);
-    return found;
+    return most;
+}
+
+/* What it holds, and what it makes the host hold. */
+static uint64_t weight_of(const struct zr_process_view *v) {
+    return v->allocated + (v->mirror == ZR_ABSENT ? 0 : v->mirror);
 }
 
 static void prepare_observed(const void *data) {
@@ -53,42 +45,67 @@ static void take(struct zr_case *to, const struct zr_case *from) {
     *to = *from;
 }
 
-bool zr_doctor_trial(struct zr_case *c, struct zr_diagnosis *d, char **argv, double seconds, int *signal) {
+/* What was found when the command held most. */
+struct trial {
+    struct zr_case *found;
+    struct zr_diagnosis *diagnosis;
+    uint64_t most;
+    double at; /* when; 0: not yet */
+};
+
+/*
+ * Looks at the process closely if it holds more than before, and from time to time if it holds as much: it may have
+ * done something else meanwhile. What is gone when the look is over counts for nothing: then the process ends.
+ */
+static void look_closely(struct trial *t, struct zr_view *m) {
     static struct zr_case look;
+    const struct zr_process_view *v = holder(m);
+
+    if (!v || (t->at > 0 && (weight_of(v) < t->most || (weight_of(v) == t->most && now() - t->at < AGAIN_SECONDS))))
+        return;
+    pid_t pid = v->process.pid;
+    uint64_t held = v->allocated, weight = weight_of(v);
+    if (!zr_doctor_gather(&look, pid))
+        return;
+    v = zr_view_sample(m) ? holder(m) : NULL;
+    if (!v || v->process.pid != pid || v->allocated < held) {
+        zr_stack_free(&look.stack);
+        return;
+    }
+    take(t->found, &look);
+    zr_findings_free(&t->diagnosis->findings);
+    zr_diagnose(t->found, t->diagnosis); /* while its libraries can be read below its own root */
+    t->most = weight;
+    t->at = now();
+}
+
+bool zr_doctor_trial(struct zr_case *c, struct zr_diagnosis *d, char **argv, double seconds, int *signal) {
     struct zr_program program = {
         .argv = argv, .own_group = true, .out = STDERR_FILENO /* our page stays clean */, .prepare = prepare_observed};
     char run[ZR_RUN_NAME], library[1024];
-    uint64_t most = 0, held, later;
-    bool seen = false;
+    struct trial t = {.found = c, .diagnosis = d};
+    struct zr_view *m;
 
     if (!zr_preload_find("doctor", library, sizeof library) || !zr_preload_set(library))
         return false;
     zr_run_name(run, sizeof run);
-    int error = zr_spawn(&program);
+    m = zr_view_new(&(struct zr_scope){.run = run, .all_at_once = true, .history_ns = 1000000000});
+    int error = m ? zr_spawn(&program) : ENOMEM;
     unsetenv("LD_PRELOAD");
     if (error) {
         zr_complain("doctor", "cannot execute %s: %s", argv[0], strerror(error));
+        zr_view_free(m);
         return false;
     }
     double stop = now() + seconds;
-    while (!zr_spawn_wait(&program, LOOK_EVERY_MS, -1) && !program.asked_to_end && now() < stop) {
-        pid_t who = holder(run, &held);
-        if (!who || (seen && held < most) || !zr_doctor_gather(&look, who))
-            continue;
-        if (holder(run, &later) == who && later >= held) { /* else it ends, and half of it was gone already */
-            take(c, &look);
-            zr_findings_free(&d->findings);
-            zr_diagnose(c, d); /* while its libraries can be read below its own root */
-            most = held;
-            seen = true;
-        } else {
-            zr_stack_free(&look.stack);
-        }
-    }
+    while (!zr_spawn_wait(&program, ZR_WATCHED_MS, -1) && !program.asked_to_end && now() < stop)
+        if (zr_view_sample(m))
+            look_closely(&t, m);
     *signal = program.asked_to_end;
     zr_spawn_end(&program);
-    if (!seen && !*signal)
+    zr_view_free(m);
+    if (!t.at && !*signal)
         zr_complain("doctor", "%s used no Level Zero device within %.0f s, or ended before it could be looked at",
                     argv[0], seconds);
-    return seen && !*signal;
+    return t.at > 0 && !*signal;
 }
