@@ -81,15 +81,16 @@ static bool resolve(char *why, size_t size) {
     return true;
 }
 
-/*
- * A runtime without adapter v2 takes v1 when v2 is requested, silently: the row would carry the wrong name. One without
- * any file of an adapter for Level Zero has both inside.
- */
+bool zr_mirror_lacks_v2(const char *maps) {
+    return (strstr(maps, "libur_adapter_level_zero.so") || strstr(maps, "libpi_level_zero.so")) &&
+           !strstr(maps, "libur_adapter_level_zero_v2.so");
+}
+
+/* A runtime without adapter v2 takes v1 when v2 is requested, silently: the row would carry the wrong name. */
 static bool lacks_v2(void) {
     const char *requested = getenv("SYCL_UR_USE_LEVEL_ZERO_V2");
     char *maps = requested && !strcmp(requested, "1") ? zr_read_whole("/proc/self/maps", NULL) : NULL;
-    bool lacks = maps && (strstr(maps, "libur_adapter_level_zero.so") || strstr(maps, "libpi_level_zero.so")) &&
-                 !strstr(maps, "libur_adapter_level_zero_v2.so");
+    bool lacks = maps && zr_mirror_lacks_v2(maps);
 
     free(maps);
     return lacks;
