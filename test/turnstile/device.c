@@ -57,6 +57,10 @@ void ts_device_begin(uint64_t seed) {
     pace = UINT64_C(4) << 2 * (chance % 4); /* steps of a command */
 }
 
+void ts_device_waits(void) {
+    pace = 0;
+}
+
 static uint64_t draw(void) {
     chance = ts_mix(chance + ts_now());
     return chance >> 8;
@@ -112,7 +116,7 @@ void ts_device_goes_on(void) {
     struct command *some = NULL;
     unsigned count = 0;
 
-    if (draw() % pace)
+    if (!pace || draw() % pace)
         return;
     for (int i = 0; i < COMMANDS; i++)
         if (commands[i].pending && is_next(&commands[i]) && draw() % ++count == 0)
@@ -291,7 +295,7 @@ TS_DOOR(zeCommandQueueExecuteCommandLists,
 
 /* A wait that is given no time fails, and now and then another one. check's worker is spared. */
 static bool gives_up(uint64_t timeout) {
-    return !ts_is_daemon() && (timeout == 0 || draw() % 8 == 0);
+    return pace && !ts_is_daemon() && (timeout == 0 || draw() % 8 == 0);
 }
 
 /* A wait for all that was given before it. */

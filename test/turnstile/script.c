@@ -13,7 +13,9 @@
  *
  * Words: alloc NAME SIZE [context C] [card N]; past NAME SIZE, past the preload; free NAME [context C];
  * ext NAME POLICY; ask NAME; range NAME; resident NAME CARD; export NAME; ctl TEXT; create; destroy C; memory, which
- * asks how much is free and so empties the cache. Without a thread: refuse N, the driver refuses the next N frees.
+ * asks how much is free and so empties the cache; list N [ordered], an immediate list (of context 0 and card 0, by a
+ * number below 4); submit N NAME, a command that uses it; wait N. Without a thread: refuse N, the driver refuses the
+ * next N frees. No command is done before somebody waits for it.
  *
  * NAME is a word for an address; it stays when the block is freed.
  */
@@ -72,9 +74,32 @@ static long option(char **word, int count, const char *name, long otherwise) {
     return otherwise;
 }
 
+/* What the device is given to do. Returns false if it is something else. */
+static bool carry_out_work(char **word, int count, long *result) {
+    static ze_command_list_handle_t lists[4];
+    ze_command_list_handle_t *list = count >= 2 ? &lists[atoi(word[1]) & 3] : NULL;
+    ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
+                                    .flags = count == 3 ? 1 << 1 : 0,
+                                    .mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS};
+    const struct owner *o;
+
+    if (strcmp(word[0], "list") == 0 && list) {
+        *result = (long)zeCommandListCreateImmediate(program_context(0), ts_device(0), &desc, list);
+    } else if (strcmp(word[0], "submit") == 0 && count == 3) {
+        o = owner_of(word[2]);
+        *result = (long)zeCommandListAppendMemoryFill(*list, (void *)o->p, "", 1, o->size, NULL, 0, NULL);
+    } else if (strcmp(word[0], "wait") == 0 && list) {
+        *result = (long)zeCommandListHostSynchronize(*list, UINT64_MAX);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 /* Carries out one line. Returns its result. */
 static long carry_out(char *text, char **word, int count) {
     const char *what = word[0];
+    long result;
     int context = (int)option(word, count, "context", -1);
 
     if (strcmp(what, "alloc") == 0 && count >= 3) {
@@ -113,6 +138,8 @@ static long carry_out(char *text, char **word, int count) {
         return do_residency(owner_of(word[1]), atoi(word[2]), true);
     if (strcmp(what, "export") == 0 && count >= 2)
         return do_export(owner_of(word[1]));
+    if (carry_out_work(word, count, &result))
+        return result;
     wrong("not understood", what);
     return 1;
 }
@@ -283,6 +310,7 @@ void run_script(const struct script *s) {
     setting = (struct setting){s->name, s->conf, flags_of(s), 0};
     file = s->path;
     prepare(&setting, 1);
+    ts_device_waits();
     ts_begin(1, TS_SCRIPT, 100000);
     set_root(&setting);
     program_opens();

@@ -158,6 +158,8 @@ int ts_card_number(ze_device_handle_t device);
 
 /* --- device.c: commands ------------------------------------------------------------------------------------------- */
 void ts_device_begin(uint64_t seed);
+/* No command is done before somebody waits for it, and no wait fails. */
+void ts_device_waits(void);
 /* Now and then a command is done; all are done. */
 void ts_device_goes_on(void);
 void ts_device_finishes(void);
