@@ -20,6 +20,7 @@ mask() {
         -e '/^(host memory|host RAM|mirror  )/d; /^ {16}.*(since the start|[GM]iB\)?|available\))$/d' \
         -e '/^ze[A-Z]/d; /^host\.[a-z_]*bytes/d' \
         -e "/^device\.[0-9]+\.(vram|gtt|unseen)_bytes/d; /^GPUActive/,/other processes'/d" \
+        -e 's/^[0-9]+ +(route:|no answer)/PID \1/; s/0x[0-9a-f]{12}/ADDRESS/g; s/thread [0-9]+/thread N/' \
         -e 's/[0-9][0-9.,]* (ns|us|ms)\b/TIME/g; s/\b[0-9]+(\.[0-9]+)? s\b/TIME/g; s/\b[0-9]+(m|h)? ?[0-9]*s\b/AGE/g' \
         -e 's/(MemAvailable|VmRSS|cgroup) [0-9.]+ [KMGT]?i?B( of [0-9.]+ [KMGT]?i?B)?/\1 SIZE/g' \
         -e 's/^( *)[0-9]+  build\/demo/\1PID  build\/demo/; s/(process )[0-9]+/\1PID/' \
@@ -68,6 +69,10 @@ doctor_of_held() { # OPTIONS...
 stat_of_held() {
     "$Z" stat | grep -E '^ *pid |doctor_hold' | sed -E 's|[^ ]*doctor_hold|doctor_hold|; s/^ *[0-9]+ /PID /'
 }
+ctl_of_held() { "$Z" ctl "$(pgrep -n -x doctor_hold)" "$@"; }
+page_of_held() {
+    "$Z" stat "$(pgrep -n -x doctor_hold)" | sed -E 's|[^ ]*doctor_hold|doctor_hold|; s/^[0-9]+ /PID /'
+}
 finished() { "$Z" stat --finished | grep -E '^ *pid |demo|^finished'; } # others may have left theirs
 
 usage() { "$Z" 2>&1 | sed '/^Commands:/,/^$/d'; } # which there are is the table's matter
@@ -79,6 +84,10 @@ screen stat-finished finished
 "$Z" run $sim --preset observe --json "$work/first.json" -- "$B/demo" >/dev/null
 screen diff "$Z" diff "$work/first.json" "$work/second.json"
 screen stat held stat_of_held
+screen stat-page held page_of_held
+screen ctl held ctl_of_held get
+screen ctl-idle held ctl_of_held --timeout 0.3 trim
+screen check "$Z" run $sim --check all --fail-on-error -- "$B/test/process/check" double_free
 screen doctor held doctor_of_held
 screen doctor-verbose held doctor_of_held --verbose
 screen mirror-test "$Z" mirror-test --sim --step 16MiB --count 4 --keep 256MiB

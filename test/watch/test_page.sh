@@ -16,7 +16,8 @@ if [ -n "${PICTURE:-}" ]; then
     serve --interval 0.5
     for rank in 0 1; do
         sleep "${PAUSE:-10}"
-        SLURM_JOB_ID=81 SLURM_STEP_ID=0 SLURM_JOB_NAME=train SLURM_PROCID=$rank worker keep $((200 + 50 * rank)) steady wait
+        SLURM_JOB_ID=81 SLURM_STEP_ID=0 SLURM_JOB_NAME=train SLURM_PROCID=$rank \
+            worker keep $((200 + 50 * rank)) steady wait
     done
     sleep "${PAUSE:-10}"
     POD_NAME=infer-7f POD_NAMESPACE=prod CONTAINER_NAME=vllm worker keep 700 wait

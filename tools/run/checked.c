@@ -173,6 +173,20 @@ static bool print_frame(FILE *out, struct zr_symbols *s, const struct libraries 
     return shown;
 }
 
+/* "  block      0x7f.., 4096 bytes of ..": the text behind the label is wrapped. */
+static void print_line(FILE *out, const char *line) {
+    enum { LABEL = 13, INDENT = 4 };
+    size_t length = line_length(line);
+    char *text = length > LABEL ? strndup(line + LABEL, length - LABEL) : NULL;
+
+    fprintf(out, "%*s%.*s", INDENT, "", (int)(text ? LABEL : length), line);
+    if (text)
+        zr_text_wrap(out, INDENT + LABEL, 80, text);
+    else
+        fputc('\n', out);
+    free(text);
+}
+
 static void print_error(FILE *out, struct zr_symbols *s, const struct libraries *l, const struct error *e,
                         unsigned number) {
     bool with_source = true;
@@ -191,7 +205,7 @@ static void print_error(FILE *out, struct zr_symbols *s, const struct libraries 
             continue;
         }
         with_source = true; /* another stack */
-        fprintf(out, "    %.*s\n", (int)line_length(line), line);
+        print_line(out, line);
     }
 }
 
