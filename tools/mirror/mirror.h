@@ -88,8 +88,8 @@ struct zr_mirror_route {
 bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size);
 bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size);
 /*
- * Whether a process with these /proc/PID/maps has an adapter for Level Zero and not v2. A runtime without any file of an
- * adapter has both inside.
+ * Whether a process with these /proc/PID/maps has an adapter for Level Zero and not v2. A runtime without any file of
+ * an adapter has both inside.
  */
 bool zr_mirror_lacks_v2(const char *maps);
 
