@@ -192,7 +192,7 @@ static const struct zr_option option_table[] = {
      "SYCL runtime's pool"},
     {PASSES, "passes", "N", "run the trace N times, at least 2 (default 5)"},
     {SETTINGS, "settings", "LIST",
-     "of a record: what these would have done, each a preset or a setting, several joined by +: "
+     "with a record: settings to try, each a preset or a setting, several joined by +: "
      "observe,cache:on+limit:8GiB"},
     {JSON, "json", NULL, "print JSON"},
     {MAKE, "make", "SHAPE",

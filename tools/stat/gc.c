@@ -173,7 +173,7 @@ struct options {
 };
 
 static const struct zr_option option_table[] = {
-    {'a', "all-users", NULL, "as root: those of other users, too"},
+    {'a', "all-users", NULL, "as root: remove those of other users, too"},
     {'n', "dry-run", NULL, "say what would be removed, and remove nothing"},
     {'j', "json", NULL, "print JSON"},
     {0},
