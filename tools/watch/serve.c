@@ -35,9 +35,10 @@ static const struct zr_command command = {
     .name = "serve",
     .usage = "zeroute serve [--listen ADDRESS:PORT] [--token-file FILE] [OPTIONS]\n"
              "zeroute serve --textfile DIR [--once] [OPTIONS]",
-    .about = "Serves the figures of cards, jobs and processes under zeroute on this machine: / is a live page, "
-             "/metrics is for Prometheus, /api/v1/machine and /api/v1/processes/PID are JSON. Read-only. Other addresses "
-             "than those of the machine itself need a token, or --allow-unauthenticated.",
+    .about =
+        "Serves the figures of cards, jobs and processes under zeroute on this machine: / is a live page, "
+        "/metrics is for Prometheus, /api/v1/machine and /api/v1/processes/PID are JSON. Read-only. Other addresses "
+        "than those of the machine itself need a token, or --allow-unauthenticated.",
     .options = option_table,
     .notes = "Exit code: 0 ended by a signal or done, 2 an error or wrong usage.\n",
     .operands = "none",
