@@ -199,6 +199,22 @@ START_TEST(a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price) {
 }
 END_TEST
 
+START_TEST(who_opens_the_loader_by_a_name_that_is_missing_is_named) {
+    struct child *c;
+
+    usual();
+    loads("/opt/lib/libccl.so.1.0", "CCL_LOG_LEVEL libze_loader.so");
+    c = doctor(1);
+    ck_assert(finds(c, "unversioned-loader"));
+    says(c, "oneCCL opens libze_loader.so, which is not installed");
+    child_free(c);
+    library("/opt/lib/libze_loader.so", "");
+    c = doctor(1);
+    ck_assert(!finds(c, "unversioned-loader"));
+    child_free(c);
+}
+END_TEST
+
 /* As Unified Runtime is built by default from 2026-07 on. */
 START_TEST(a_runtime_that_holds_its_adapters_is_told_what_they_offer) {
     struct child *c;
@@ -709,6 +725,7 @@ int main(void) {
     tcase_set_timeout(t, 30);
     tcase_add_test(t, options_may_stand_on_both_sides_of_the_process);
     tcase_add_test(t, a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price);
+    tcase_add_test(t, who_opens_the_loader_by_a_name_that_is_missing_is_named);
     tcase_add_test(t, a_runtime_that_holds_its_adapters_is_told_what_they_offer);
     tcase_add_test(t, what_is_within_the_noise_is_too_little_to_tell);
     tcase_add_test(t, a_runtime_that_offers_nothing_gets_residency_owner);
