@@ -39,12 +39,14 @@ done
 "$Z" top --json >"$dir/top.json"
 "$Z" stat >"$dir/stat.txt"
 COLUMNS=200 "$Z" top --once --flat >"$dir/top.txt"
+COLUMNS=200 "$Z" top --once >"$dir/tree.txt"
 "$Z" serve --textfile "$dir" --once
 "$Z" doctor --json $idle >"$dir/doctor.json"
 "$Z" doctor --verbose $idle >"$dir/doctor.txt"
 "$Z" stat $idle >"$dir/idle.txt"
 "$Z" ctl --job slurm:81.0 --json get >"$dir/ctl.json"
 "$Z" ctl --job ray:01000000 --json get >"$dir/ray.json"
+"$Z" ctl --job slurm:81.0 get >"$dir/ctl.txt"
 kill $(jobs -p)
 unset ZEROUTE_ROOT
 "$Z" run --sim=devices:2,vram:16GiB,mirror:on --json "$dir/run.json" --summary -- \
@@ -67,7 +69,7 @@ ask() {
 import json, re, sys
 at = sys.argv[1] + "/"
 doc = {n: json.load(open(f"{at}{n}.json")) for n in ("stat", "top", "doctor", "ctl", "ray", "run", "ab")}
-text = {n: open(f"{at}{n}.txt").read() for n in ("stat", "top", "doctor", "idle", "run", "ab")}
+text = {n: open(f"{at}{n}.txt").read() for n in ("stat", "top", "tree", "ctl", "doctor", "idle", "run", "ab")}
 text["prom"] = open(at + "zeroute.prom").read()
 idle = int(open(at + "idle").read())
 GIB = 1 << 30
@@ -96,7 +98,18 @@ for pid in s:
 same(s[idle]["allocated_bytes"], GIB)
 same(sum(p["allocated_bytes"] for p in s.values()),
      int(sum(float(n) for n in re.findall(r"^zeroute_device_memory_allocated_bytes\{.*\} (\S+)", text["prom"], re.M))))
-assert "1.00 GiB" in re.search(rf"^ *{idle} .*", text["stat"], re.M)[0]'; }
+assert "1.00 GiB" in re.search(rf"^ *{idle} .*", text["stat"], re.M)[0]
+assert re.search(rf"^ *{idle} .*1\.00? ?G", text["top"], re.M), text["top"]
+same(doc["run"]["processes"][0]["peak_bytes"], GIB)
+same(int(doc["ab"]["runs"][0]["values"]["device.live.peak"]), GIB)
+assert json.dumps(s[idle]["vram_bytes"]) in json.dumps(doc["doctor"]), doc["doctor"]'; }
+a_container_is_one() { ask '
+for n in ("stat", "top"):
+    inside = [p for p in live(n).values() if p.get("container") == "box"]
+    same([p["allocated_bytes"] for p in inside], [7 << 20])
+prom = [l for l in text["prom"].splitlines() if l.startswith("zeroute_device_memory_allocated_bytes") and
+        "container=\"box\"" in l]
+same(sum(float(l.split()[-1]) for l in prom), 7.0 * (1 << 20))'; }
 jobs_are_one() { ask '
 def jobs(n):
     return {j["job"]: (sorted(j["pids"]), j["allocated_bytes"], j["peak_bytes"]) for j in doc[n]["jobs"]}
@@ -106,7 +119,16 @@ same(sorted(s), ["ray:01000000", "slurm:81.0", "split"])
 same(s["slurm:81.0"][1], 46 << 20)
 same(s["slurm:81.0"][0], sorted(a["pid"] for a in doc["ctl"]["answers"]))
 same(s["ray:01000000"][0], sorted(a["pid"] for a in doc["ray"]["answers"]))
-assert re.search(r" x4 .*46.0 MiB.* job slurm:81.0", text["stat"]), text["stat"]'; }
+assert re.search(r" x4 .*46.0 MiB.* job slurm:81.0", text["stat"]), text["stat"]
+for name, (pids, held, _) in s.items():
+    prom = [float(l.split()[-1]) for l in text["prom"].splitlines()
+            if l.startswith("zeroute_device_memory_allocated_bytes{") and "job=\"" + name + "\"" in l]
+    same(sum(prom), float(held))
+    shown = f"{held / (1 << 20):.{1 if held < 100 << 20 else 0}f}"
+    assert re.search(rf"{shown}.*{name}", text["stat"]) or len(pids) == 1, (name, text["stat"])
+    assert re.search(rf"{name}", text["tree"]) or len(pids) == 1, (name, text["tree"])
+for pid in s["slurm:81.0"][0]:
+    assert re.search(rf"\b{pid}\b", text["ctl"]), (pid, text["ctl"])'; }
 mirror() { ask '
 same(GIB, live("stat")[idle]["mirror_bytes"], live("top")[idle]["mirror_bytes"], doc["stat"]["host"]["mirror_bytes"],
      doc["top"]["host"]["mirror_bytes"], doc["doctor"]["mirror"]["bytes"], doc["run"]["watched"]["mirror_peak_bytes"])
@@ -147,7 +169,8 @@ assert re.search(r"^zeroute_process_resident_bytes\{.*\} [1-9]", text["prom"], r
 assert len(doc["stat"]["cards"]) == 2'; }
 promise "every command knows the same processes" processes
 promise "every command has the same bytes in use" bytes_in_use
-promise "a job is the same to stat, top and ctl" jobs_are_one
+promise "a job is the same to stat, top, serve and ctl" jobs_are_one
+promise "a container is the same to stat, top and serve" a_container_is_one
 promise "the mirror of an idle program is the same figure everywhere" mirror
 promise "ab and run find the same mirror in half a second" mirror_of_half_a_second
 promise "cards are the same, and add up" cards
