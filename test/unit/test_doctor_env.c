@@ -57,11 +57,11 @@ static void clear(void) {
 }
 
 START_TEST(distance_counts_edits_and_swaps) {
-    ck_assert_uint_eq(zr_env_distance("abc", "abc", 5), 0);
-    ck_assert_uint_eq(zr_env_distance("abc", "acb", 5), 1);
-    ck_assert_uint_eq(zr_env_distance("abc", "ab", 5), 1);
-    ck_assert_uint_eq(zr_env_distance("kitten", "sitting", 5), 3);
-    ck_assert_uint_eq(zr_env_distance("abc", "xyz", 1), 2);
+    ck_assert_uint_eq(zr_distance("abc", 3, "abc", 3), 0);
+    ck_assert_uint_eq(zr_distance("abc", 3, "acb", 3), 1);
+    ck_assert_uint_eq(zr_distance("abc", 3, "ab", 2), 1);
+    ck_assert_uint_eq(zr_distance("kitten", 6, "sitting", 7), 3);
+    ck_assert_uint_eq(zr_distance("abc", 3, "xyz", 3), 3);
 }
 END_TEST
 

@@ -21,13 +21,6 @@ static void interrupt(int signal_number) {
     zr_ab_interrupted = zr_ab_interrupted + 1;
 }
 
-static double now(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void progress(const struct zr_ab_options *o, size_t done, size_t all, size_t arm, bool warmup, double since) {
     char left[ZR_AB_WORD] = "";
 
@@ -36,7 +29,8 @@ static void progress(const struct zr_ab_options *o, size_t done, size_t all, siz
     if (done) {
         char text[ZR_AB_WORD];
         snprintf(left, sizeof(left), ", about %.100s left",
-                 zr_ab_number(text, ZR_AB_SECONDS, round((now() - since) / (double)done * (double)(all - done))));
+                 zr_ab_number(text, ZR_AB_SECONDS,
+                              round((zr_clock_seconds() - since) / (double)done * (double)(all - done))));
     }
     if (done == all)
         fputs("\r\033[K", stderr);
@@ -65,7 +59,7 @@ static int carry_out(struct zr_ab_options *o) {
     size_t rounds = o->warmup + o->runs, all = rounds * ab->n_arms, set_up = 0;
     size_t *warm = zr_ab_plan(ab->n_arms, o->warmup, ab->random_order, ~ab->seed);
     size_t *plan = zr_ab_plan(ab->n_arms, o->runs, ab->random_order, ab->seed);
-    double since = now();
+    double since = zr_clock_seconds();
     int code = 0;
 
     for (; set_up < ab->n_arms && !code; set_up++)

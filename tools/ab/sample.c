@@ -133,13 +133,6 @@ void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bo
     keep(w, &s);
 }
 
-static double now(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Room for what the rest of the machine does meanwhile: 2 % of its memory, and 16 MiB of GPU pages. */
 static bool at_baseline(const struct zr_ab_running *how, const struct zr_meminfo *m) {
     double active = known(m->gpu_active), available = known(m->available), total = known(m->total);
@@ -149,7 +142,7 @@ static bool at_baseline(const struct zr_ab_running *how, const struct zr_meminfo
 }
 
 bool zr_ab_settle(struct zr_ab_running *how, double *waited) {
-    double start = now();
+    double start = zr_clock_seconds();
     struct zr_meminfo m;
 
     *waited = 0;
@@ -161,7 +154,7 @@ bool zr_ab_settle(struct zr_ab_running *how, double *waited) {
         return true;
     }
     while (!at_baseline(how, &m)) {
-        *waited = now() - start;
+        *waited = zr_clock_seconds() - start;
         if (*waited >= how->settle || zr_ab_interrupted)
             return zr_ab_interrupted;
         usleep(20000);

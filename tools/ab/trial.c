@@ -24,13 +24,6 @@ void zr_ab_metrics_add(struct zr_ab *ab) {
 #undef ZR_METRIC
 }
 
-static double now(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void prepare_shell(const void *arm) {
     zr_ab_environment(arm);
 }
@@ -71,21 +64,21 @@ static double watch(const struct zr_ab_running *how, struct zr_ab_watch *w, stru
     bool ended = false;
 
     while (!ended) {
-        double before = now();
+        double before = zr_clock_seconds();
         if (before >= next) {
             bool processes = before >= next_processes;
             zr_ab_sample(w, program->pid, before - start, processes, libraries);
             zr_watched_sample(&w->watched);
-            double after = now();
+            double after = zr_clock_seconds();
             next = after + how->interval;
             if (processes)
                 next_processes = after + fmax(how->interval, 50 * (after - before));
         }
-        ended = zr_spawn_wait(program, (int)ceil(1000 * fmax(next - now(), 0)), -1);
+        ended = zr_spawn_wait(program, (int)ceil(1000 * fmax(next - zr_clock_seconds(), 0)), -1);
         if (program->asked_to_end)
             zr_ab_interrupted = 1;
     }
-    return now() - start;
+    return zr_clock_seconds() - start;
 }
 
 /* --- what follows from the samples ------------------------------------------------------------ */
@@ -305,7 +298,7 @@ bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size
     char *kept = outer ? zr_ab_text("%s", outer) : NULL;
     zr_run_name(name, sizeof(name));
     zr_watched_begin(&w.watched, name);
-    double start = now();
+    double start = zr_clock_seconds();
     int error = argv[0] ? errno : EINVAL;
     if (out >= 0 && err >= 0 && argv[0])
         error = zr_ab_spawn(ab, how, arm, &program);

@@ -76,6 +76,8 @@ struct zr_nearest {
     size_t best_length;
     unsigned distance;
 };
+/* Letters to insert, delete, replace, or swap with their neighbour; of names of up to 96. */
+unsigned zr_distance(const char *a, size_t m, const char *b, size_t n);
 void zr_nearest_try(struct zr_nearest *n, const char *name, size_t length);
 /* Appends " (did you mean 'native'?)" for a bad value of a setting or of "preset", or for a setting that is none. */
 void zr_did_you_mean(const char *setting, const char *value, char *text, size_t size);
@@ -377,6 +379,11 @@ struct zr_line {
 };
 /* Returns false if there are fewer than two different x. */
 bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *out);
+
+/* --- clock.c ---------------------------------------------------------------------------------- */
+uint64_t zr_clock_ns(void); /* CLOCK_MONOTONIC */
+double zr_clock_seconds(void);
+uint64_t zr_wall_ns(void); /* CLOCK_REALTIME */
 
 /* --- view/growth.c: kinds of what may grow ------------------------------------------------------ */
 enum { ZR_GROWTH_UNSEEN, ZR_GROWTH_HOST, ZR_GROWTH_GTT, ZR_GROWTH_IPC, ZR_GROWTHS, ZR_GROWTH_TEXT = 128 };

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { LONGEST = 32 };
+enum { LONGEST = 96, LONGEST_WORD = 32 };
 
 static bool same(char a, char b) {
     return a == b || ((a == '-' || a == '_') && (b == '-' || b == '_'));
@@ -15,9 +15,11 @@ static unsigned least(unsigned a, unsigned b) {
 }
 
 /* Damerau-Levenshtein: letters to insert, delete, replace, or swap with their neighbour. */
-static unsigned distance(const char *a, size_t m, const char *b, size_t n) {
+unsigned zr_distance(const char *a, size_t m, const char *b, size_t n) {
     unsigned rows[3][LONGEST + 1], *before = rows[0], *last = rows[1], *row = rows[2];
 
+    if (m > LONGEST || n > LONGEST)
+        return LONGEST + 1;
     for (size_t j = 0; j <= n; j++)
         last[j] = (unsigned)j;
     for (size_t i = 1; i <= m; i++) {
@@ -36,10 +38,10 @@ static unsigned distance(const char *a, size_t m, const char *b, size_t n) {
 }
 
 void zr_nearest_try(struct zr_nearest *n, const char *name, size_t length) {
-    if (!length || n->length > LONGEST || length > LONGEST)
+    if (!length || n->length > LONGEST_WORD || length > LONGEST_WORD)
         return;
     bool begins = n->length > 2 && n->length < length && !strncmp(n->word, name, n->length);
-    unsigned d = begins ? 1 : distance(n->word, n->length, name, length);
+    unsigned d = begins ? 1 : zr_distance(n->word, n->length, name, length);
 
     if (d >= n->length || d > (n->length < 6 ? 1 : n->length / 3) || (n->best && d >= n->distance))
         return;

@@ -160,9 +160,6 @@ struct zr_env_report {
 /* Calls back for every variable in trouble. */
 void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const struct zr_env_report *what), void *to);
 
-/* Edits (insert, delete, replace, swap of neighbours) between two names, at most limit + 1. */
-unsigned zr_env_distance(const char *a, const char *b, unsigned limit);
-
 /* --- findings.c ------------------------------------------------------------------------------- */
 
 /* What doctor found: each with how grave it is, what is seen, the one thing to do, and its price. */

@@ -17,47 +17,15 @@ static const struct {
 
 enum { KNOWN = sizeof known / sizeof *known };
 
-static unsigned least(unsigned a, unsigned b) {
-    return a < b ? a : b;
-}
-
-unsigned zr_env_distance(const char *a, const char *b, unsigned limit) {
-    enum { LONGEST = 96 };
-    size_t m = strlen(a), n = strlen(b);
-    unsigned rows[3][LONGEST + 1];
-    unsigned *two = rows[0], *one = rows[1], *now = rows[2];
-
-    if (m > LONGEST || n > LONGEST || (m > n ? m - n : n - m) > limit)
-        return limit + 1;
-    for (unsigned j = 0; j <= n; j++)
-        one[j] = j;
-    for (unsigned i = 1; i <= m; i++) {
-        unsigned *spare = two, best = limit + 1;
-
-        now[0] = i;
-        for (unsigned j = 1; j <= n; j++) {
-            now[j] = least(least(one[j], now[j - 1]) + 1, one[j - 1] + (a[i - 1] != b[j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                now[j] = least(now[j], two[j - 2] + 1);
-            best = least(best, now[j]);
-        }
-        if (best > limit)
-            return limit + 1;
-        two = one;
-        one = now;
-        now = spare;
-    }
-    return least(one[n], limit + 1);
-}
-
 /* The nearest known name, or NULL if none is near enough to be meant. */
 static const char *nearest_name(const char *name) {
-    unsigned best = (unsigned)strlen(name) / 5;
+    size_t length = strlen(name);
+    unsigned best = (unsigned)length / 5;
     const char *nearest = NULL;
 
     best = best < 2 ? 3 : best + 1;
     for (size_t i = 0; i < KNOWN; i++) {
-        unsigned distance = zr_env_distance(name, known[i].name, best - 1);
+        unsigned distance = zr_distance(name, length, known[i].name, strlen(known[i].name));
 
         if (distance < best) {
             best = distance;

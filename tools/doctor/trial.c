@@ -9,13 +9,6 @@
 
 #define AGAIN_SECONDS 0.5
 
-static double now(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Of the processes of the view, the one that holds most; NULL: none has used a device yet. */
 static const struct zr_process_view *holder(const struct zr_view *m) {
     const struct zr_process_view *most = NULL;
@@ -61,7 +54,8 @@ static void look_closely(struct trial *t, struct zr_view *m) {
     static struct zr_case look;
     const struct zr_process_view *v = holder(m);
 
-    if (!v || (t->at > 0 && (weight_of(v) < t->most || (weight_of(v) == t->most && now() - t->at < AGAIN_SECONDS))))
+    if (!v || (t->at > 0 &&
+               (weight_of(v) < t->most || (weight_of(v) == t->most && zr_clock_seconds() - t->at < AGAIN_SECONDS))))
         return;
     pid_t pid = v->process.pid;
     uint64_t held = v->allocated, weight = weight_of(v);
@@ -76,7 +70,7 @@ static void look_closely(struct trial *t, struct zr_view *m) {
     zr_findings_free(&t->diagnosis->findings);
     zr_diagnose(t->found, t->diagnosis); /* while its libraries can be read below its own root */
     t->most = weight;
-    t->at = now();
+    t->at = zr_clock_seconds();
 }
 
 bool zr_doctor_trial(struct zr_case *c, struct zr_diagnosis *d, char **argv, double seconds, int *signal) {
@@ -97,8 +91,8 @@ bool zr_doctor_trial(struct zr_case *c, struct zr_diagnosis *d, char **argv, dou
         zr_view_free(m);
         return false;
     }
-    double stop = now() + seconds;
-    while (!zr_spawn_wait(&program, ZR_WATCHED_MS, -1) && !program.asked_to_end && now() < stop)
+    double stop = zr_clock_seconds() + seconds;
+    while (!zr_spawn_wait(&program, ZR_WATCHED_MS, -1) && !program.asked_to_end && zr_clock_seconds() < stop)
         if (zr_view_sample(m))
             look_closely(&t, m);
     *signal = program.asked_to_end;

@@ -31,10 +31,7 @@ static struct zr_unanswered unanswered[ZR_SKIPPED];
 static size_t unanswered_count;
 
 static uint64_t now_ms(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return zr_clock_ns() / 1000000;
 }
 
 void zr_outside_deadlines(unsigned process_ms, unsigned whole_ms) {

@@ -19,13 +19,6 @@
 enum { FIRST_MS = 5, SAMPLES_MOST = 1500 };
 static const uint32_t launcher = UINT32_MAX; /* no thread of the program has that number */
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void halve(struct zr_host_samples *s) {
     for (size_t i = 1; i * 2 < s->n; i++)
         s->sample[i] = s->sample[i * 2];
@@ -52,13 +45,13 @@ void zr_host_samples_take(struct zr_host_samples *s) {
     if (!s->sample)
         return;
     if (!zr_meminfo_read(&host) || host.available == ZR_ABSENT) {
-        s->before_ns = now_ns();
+        s->before_ns = zr_clock_ns();
         return;
     }
     /* A simulated machine begins with its first program: nothing was held before. */
     if (!s->n && s->before_ns && host.gpu_active != ZR_ABSENT)
         add(s, s->before_ns, host.available + host.gpu_active, 0);
-    add(s, now_ns(), host.available, host.gpu_active);
+    add(s, zr_clock_ns(), host.available, host.gpu_active);
 }
 
 void zr_host_samples_free(struct zr_host_samples *s) {

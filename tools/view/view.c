@@ -17,12 +17,6 @@ struct zr_ended {
     struct zr_ended *next;
 };
 
-static uint64_t clock_ns(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* --- histories -------------------------------------------------------------------------------- */
 
 void zr_history_note(struct zr_history *h, bool due, uint64_t value) {
@@ -560,12 +554,12 @@ static void take_all(struct zr_view *m, const struct zr_look *look, uint64_t now
 }
 
 bool zr_view_sample(struct zr_view *m) {
-    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    uint64_t now = zr_clock_ns();
     struct zr_look look;
 
     if (!look_around(m, &look))
         return false;
-    m->wall_ns = clock_ns(CLOCK_REALTIME);
+    m->wall_ns = zr_wall_ns();
     tick_histories(m, now);
     take_all(m, &look, now);
     sweep(m);
@@ -578,7 +572,7 @@ bool zr_view_sample(struct zr_view *m) {
     zr_joint_note(m);
     zr_look_free(&look);
     m->samples++;
-    m->sample_ns = clock_ns(CLOCK_MONOTONIC) - now;
+    m->sample_ns = zr_clock_ns() - now;
     return true;
 }
 

@@ -11,13 +11,6 @@
 /* The share of the time that looks may take; the first ones come ten times a second unless they are dear. */
 enum { SHARE = 50, EVERY_TIME = 20, DEAR_NS = 20000000, LEAST_NS = (ZR_WATCHED_MS - 10) * 1000000, LOOKS_ENOUGH = 20 };
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 void zr_watched_begin(struct zr_watched *w, const char *run) {
     *w = (struct zr_watched){.least_available = ZR_ABSENT};
     if (!zr_meminfo_read(&w->before))
@@ -67,7 +60,7 @@ static struct zr_meminfo at_birth(struct zr_meminfo host) {
 
 void zr_watched_sample(struct zr_watched *w) {
     struct zr_meminfo host;
-    uint64_t began = now_ns();
+    uint64_t began = zr_clock_ns();
 
     if (zr_meminfo_read(&host)) {
         if (w->before.available == ZR_ABSENT)
@@ -78,7 +71,7 @@ void zr_watched_sample(struct zr_watched *w) {
     if (!w->view || began < w->next_look || !zr_view_sample(w->view))
         return;
     note_processes(w);
-    uint64_t took = now_ns() - began;
+    uint64_t took = zr_clock_ns() - began;
     uint64_t pause = w->view->samples > EVERY_TIME || took > DEAR_NS ? took * SHARE : 0;
     w->next_look = began + (pause > LEAST_NS ? pause : LEAST_NS);
 }

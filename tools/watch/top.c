@@ -78,12 +78,6 @@ static void interrupt(int signal) {
     interrupted = 1;
 }
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static bool take(void *to, const struct zr_option *option, const char *value) {
     struct options *o = to;
     switch (option->id) {
@@ -314,13 +308,13 @@ static struct zr_process_view *find(const struct zr_view *m, const struct zerout
 /* Doctor reads the libraries of the process: not with every key. */
 static void draw_page(struct top *t) {
     struct zr_process_view *p = t->page == PAGE_DETAIL ? find(t->model, &t->process) : NULL;
-    if (t->page == PAGE_HELP || (p && now_ns() - t->detail_ns > DETAIL_EVERY_NS)) {
+    if (t->page == PAGE_HELP || (p && zr_clock_ns() - t->detail_ns > DETAIL_EVERY_NS)) {
         zr_lines_free(&t->detail);
         if (p)
             zr_draw_detail(&t->detail, p, t->model, &t->view, &t->callers);
         else
             zr_draw_help(&t->detail);
-        t->detail_ns = now_ns();
+        t->detail_ns = zr_clock_ns();
     }
     t->gone = t->page == PAGE_DETAIL && !p;
     size_t height = (size_t)(LINES - 1);
@@ -537,14 +531,14 @@ static bool begin_screen(struct top *t) {
 static void watch(struct top *t) {
     bool go_on = true;
     while (go_on && !interrupted) {
-        uint64_t now = now_ns();
+        uint64_t now = zr_clock_ns();
         if (now - t->sampled_ns >= t->interval_ns) {
             if (!zr_view_sample(t->model))
                 return;
             t->sampled_ns = now;
         }
         draw(t);
-        uint64_t since = now_ns() - t->sampled_ns;
+        uint64_t since = zr_clock_ns() - t->sampled_ns;
         timeout(since < t->interval_ns ? (int)((t->interval_ns - since) / 1000000) + 1 : 1);
         int key = getch();
         if (key == KEY_RESIZE) {
@@ -571,7 +565,7 @@ static bool begin_with(struct top *t, int pid) {
 static int run(struct top *t, const struct options *o) {
     if (!zr_view_sample(t->model))
         return ZR_EXIT_ERROR;
-    t->sampled_ns = now_ns();
+    t->sampled_ns = zr_clock_ns();
     if (o->json)
         return print_json(t, o);
     if (o->once) {
