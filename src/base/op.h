@@ -24,7 +24,8 @@ struct zr_arrival {
 };
 
 /*
- * ZR_ARRIVED((a, b)) is (from, a, b), and ZR_ARRIVES((int a, int b)) is (struct zr_arrival from, int a, int b).
+ * ZR_ARRIVED((a, b)) is (from, a, b), and ZR_ARRIVES((int a, int b)) is (struct zr_arrival from,
+ * int a, int b).
  */
 #define ZR_LIST(...) __VA_ARGS__
 #define ZR_ARRIVED(arguments) (from, ZR_LIST arguments)

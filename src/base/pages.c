@@ -15,8 +15,8 @@
 enum { CHUNK = 256 << 10, LINE = 64 };
 
 static struct zr_lock piece_lock;
-static uintptr_t
-    piece_next; /* in a chunk, which ends at the next multiple of CHUNK; one word: never half changed */
+/* In a chunk, which ends at the next multiple of CHUNK; one word: never half changed. */
+static uintptr_t piece_next;
 
 void *zr_pages(size_t bytes) {
     int saved = errno;

@@ -14,13 +14,11 @@
 struct zr_thread {
     struct zr_op *op; /* the innermost operation, or NULL; read it with zr_op_innermost() */
     bool attended;    /* zr_thread_attend() has registered the end of this thread */
-    bool
-        ended; /* its exit handler has run: from now on it has no shard, stripe or chunk of its own */
+    bool ended;       /* its exit handler has run: it has no shard, stripe or chunk any more */
     struct {
         struct zr_shard *shard; /* NULL: none yet, or none available */
         bool off;               /* there are no statistics */
-        bool
-            shared; /* its shard is the one that threads without their own share: updates are atomic */
+        bool shared; /* its shard is that of threads without their own: updates are atomic */
         const struct zr_library *library; /* that called last */
         uint32_t library_checks;          /* calls until the list of libraries is checked again */
         struct zr_pace *pace; /* which calls are quick, and when the next of them is timed */

@@ -46,7 +46,8 @@ void zr_check_born(const struct zr_op *op, struct zr_block *b, ze_device_handle_
 /*
  * The block is CACHED, out of the books, and owned by the caller. Returns true if check takes it
  * over and frees it later; false if the caller keeps it and is to free it now, with the driver's
- * answer: nothing of ours uses it then. No command uses it when this returns true, whatever `use` was.
+ * answer: nothing of ours uses it then. No command uses it when this returns true, whatever `use`
+ * was.
  */
 enum zr_use {
     ZR_USE_POSSIBLE, /* it was freed with BLOCKING or DEFER */

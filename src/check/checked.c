@@ -20,8 +20,8 @@ enum {
 static bool too_late; /* an adapter was loaded before its pool was switched off */
 
 /*
- * An adapter that is loaded: as a library of its own, or inside another one, under whatever name. We
- * hold its variable ourselves.
+ * An adapter that is loaded: as a library of its own, or inside another one, under whatever name.
+ * We hold its variable ourselves.
  */
 static bool is_adapter(const struct zr_elf *elf, void *unused) {
     uintptr_t ours = (uintptr_t)&too_late;

@@ -152,7 +152,7 @@ static struct decision answer_ze(void *handle, const char *name, const void *cal
     if (handle == RTLD_NEXT)
         return d;
     if (handle != RTLD_DEFAULT)
-        zr_config_load(); /* a loader is there: settings for the driver must be set before it starts */
+        zr_config_load(); /* a loader is there: the driver reads its keys when it starts */
     if (zr_guard_answer(handle, name, caller, &d.answer)) {
         d.decided = 1;
         return d;

@@ -10,7 +10,8 @@
 #pragma GCC visibility push(hidden)
 
 /*
- * ZR_EACH_LOADED(X, ...) is X(0, ...) X(1, ...) and so on, one for each loader and driver that has a place.
+ * ZR_EACH_LOADED(X, ...) is X(0, ...) X(1, ...) and so on, one for each loader and driver that has
+ * a place.
  */
 #define ZR_EACH_LOADED(X, ...)                                                                     \
     X(0, __VA_ARGS__)                                                                              \
@@ -77,7 +78,7 @@ void zr_opencl_open(const char *file, int mode, const void *caller);
 /* Whether the process uses OpenCL, which is then said, if it was not said before. */
 bool zr_opencl_at_end(bool level_zero_used);
 
-/* --- handles.c: the tables behind handles ------------------------------------------------------------------------- */
+/* --- handles.c: the tables behind handles ----------------------------------------------------- */
 #define ZR_ENTRY(...)
 #define ZR_MAKES(name, table, index, minor, parameters, arguments, look_at)                        \
     ze_result_t zr_made_##name ZR_ARRIVES(parameters);

@@ -49,8 +49,8 @@ bool zr_policy_reuses(const struct zr_op *op);
 /*
  * Whether a free by this caller vouches that no command uses the block. Under some adapters a SYCL
  * program's free reaches zeMemFree although commands may still use the block: the driver waits for
- * them before it reuses the memory, and the adapter cannot vouch for the program. A caller that came
- * past our names appears as the loader, and may be an adapter.
+ * them before it reuses the memory, and the adapter cannot vouch for the program. A caller that
+ * came past our names appears as the loader, and may be an adapter.
  */
 static inline bool zr_policy_vouches(const struct zr_op *op) {
     return zr_config.reuse == ZR_REUSE_ALWAYS || zr_library_who(op->library) == ZR_WHO_PROGRAM;
@@ -354,8 +354,8 @@ ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context,
 /* Whether residency:owner applies to this caller. */
 bool zr_residency_skips(const struct zr_op *op);
 /*
- * Where the last block of a card that was freed had been made resident, and of which context it was:
- * the next one probably will be, too. Being wrong costs a hit.
+ * Where the last block of a card that was freed had been made resident, and of which context it
+ * was: the next one probably will be, too. Being wrong costs a hit.
  */
 struct zr_remembered {
     const void *context; /* atomic, and so is the other */

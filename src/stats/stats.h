@@ -227,7 +227,7 @@ static inline struct zr_shard *zr_segment_shard(unsigned n) {
     return (struct zr_shard *)(void *)(zr_segment.shards + n * sizeof(struct zr_shard));
 }
 
-/* --- compact.c: the segment of a process that ends, made small --------------------------------- */
+/* --- compact.c: the segment of a process that ends, made small -------------------------------- */
 
 /*
  * Exchanges the segment for one of a few KiB that says the same. Nothing is counted any more. Keeps
