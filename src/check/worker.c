@@ -33,13 +33,13 @@ static const uint64_t TIME_LIMIT = UINT64_C(1000) * MS;
 
 struct zr_lock zr_check_lock;
 struct zr_checked_list zr_check_list[ZR_PLACES];
-static struct zr_checked *in_hand; /* what the worker works on, or NULL */
-static bool touching;              /* commands of ours may use it by now */
-static uint64_t tickets;           /* of frees */
-static uint64_t rested;            /* the devices were idle after the free with this ticket, */
-static bool restless;              /* or the driver cannot tell */
-static uint64_t rest_after;        /* wait until they are idle after this one */
-static zr_release *release_to_driver;
+static struct zr_checked *in_hand;    /* what the worker works on, or NULL */
+static bool touching;                 /* commands of ours may use it by now */
+static uint64_t tickets;              /* of frees */
+static uint64_t rested;               /* the devices were idle after the free with this ticket, */
+static bool restless;                 /* or the driver cannot tell */
+static uint64_t rest_after;           /* wait until they are idle after this one */
+static zr_release *release_to_driver; /* under the lock; the same for all blocks */
 static uint32_t changes; /* atomic, a futex: there is something to do, or something was done */
 static int impatience;   /* atomic: calls that have waited in vain */
 static int draining;     /* under the lock: calls for which the quarantine is emptied */
@@ -164,15 +164,17 @@ static bool await_for_call(bool (*done)(void *arg), void *arg) {
 
 /* Gives the block to the driver, unless it went with its context. */
 static void checked_release(struct zr_checked *c) {
+    zr_release *release;
     struct zr_block *b;
 
     zr_lock(&zr_check_lock);
     b = c->block;
+    release = release_to_driver;
     checked_forget(c);
     zr_unlock(&zr_check_lock);
     if (!b || zr_worker_halts())
         return;
-    zr_cache_give_back(b, release_to_driver);
+    zr_cache_give_back(b, release);
 }
 
 /* Gives back, unverified, what was freed up to this ticket and is not in hand. */
@@ -399,8 +401,8 @@ void zr_worker_born(const struct zr_checked *as, zr_release *release_block) {
     bool guarded = zr_worker_start() && as->held > as->size;
     struct request r = {.ticket = 0};
 
-    release_to_driver = release_block;
     zr_lock(&zr_check_lock);
+    release_to_driver = release_block;
     r.c = zr_check_list[ZR_CHECKED_GONE].blocks > HISTORY ? checked_oldest(ZR_CHECKED_GONE) : NULL;
     if (r.c && r.c != in_hand)
         checked_move(r.c, ZR_CHECKED_NOWHERE);

@@ -64,15 +64,14 @@ static void shards_add_up(struct compact *c) {
         const uint64_t *words = (const uint64_t *)(const void *)shard;
 
         for (size_t i = 0; i < offsetof(struct zr_shard, latency) / COMPACT_WORD; i++)
-            c->sum[i] += words[i];
+            c->sum[i] += __atomic_load_n(&words[i], __ATOMIC_RELAXED);
     }
 }
 
 static uint64_t global_word(uint32_t offset) {
-    uint64_t n;
+    const uint64_t *words = (const uint64_t *)(const void *)zr_segment.globals;
 
-    memcpy(&n, (const char *)zr_segment.globals + offset, sizeof n);
-    return n;
+    return __atomic_load_n(&words[offset / COMPACT_WORD], __ATOMIC_RELAXED);
 }
 
 static uint64_t series_sum(const struct compact *c, const struct zeroute_segment_field *f,
