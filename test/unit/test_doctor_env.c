@@ -56,6 +56,15 @@ static void clear(void) {
     ck_assert_int_eq(system(command), 0);
 }
 
+START_TEST(what_the_simulated_gpu_needs_is_not_to_be_unset) {
+    LOAD(ZR_PART_LOADER, "an old loader");
+    CHECK("ZE_ENABLE_ALT_DRIVERS=/usr/lib/libze_other.so\0");
+    ck_assert_uint_eq(reports, 1);
+    CHECK("ZE_ENABLE_ALT_DRIVERS=/usr/lib/zeroute/libze_simgpu.so\0ZE_SIMGPU=devices:2\0");
+    ck_assert_uint_eq(reports, 0);
+}
+END_TEST
+
 START_TEST(distance_counts_edits_and_swaps) {
     ck_assert_uint_eq(zr_distance("abc", 3, "abc", 3), 0);
     ck_assert_uint_eq(zr_distance("abc", 3, "acb", 3), 1);
@@ -141,6 +150,7 @@ int main(void) {
     TCase *env = tcase_create("env");
 
     tcase_add_checked_fixture(env, nothing, clear);
+    tcase_add_test(env, what_the_simulated_gpu_needs_is_not_to_be_unset);
     tcase_add_test(env, distance_counts_edits_and_swaps);
     tcase_add_test(env, a_misspelt_name_is_told_with_the_nearest_known_one);
     tcase_add_test(env, names_of_others_are_left_alone);

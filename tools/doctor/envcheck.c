@@ -155,6 +155,14 @@ static bool is_inert(const struct zr_stack *stack, const char *name, enum reader
     return true;
 }
 
+/* What --sim has set is no matter of the user's. */
+static bool is_of_simulation(const struct zr_stack *stack, const char *name) {
+    const char *driver = zr_environ_get(&stack->environ, "ZE_ENABLE_ALT_DRIVERS");
+
+    return driver && strstr(driver, "libze_simgpu") &&
+           (strcmp(name, "ZE_ENABLE_ALT_DRIVERS") == 0 || strcmp(name, "ZE_SIMGPU") == 0);
+}
+
 void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const struct zr_env_report *what), void *to) {
     unsigned left = 256; /* of the stack; there are not half as many */
 
@@ -167,6 +175,8 @@ void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const s
         if (!length || length >= sizeof found.name)
             continue;
         memcpy(found.name, s, length);
+        if (is_of_simulation(stack, found.name))
+            continue;
         index = index_of(found.name);
         left -= index >= 0 || is_of_the_stack(found.name) || looks_like_a_key(found.name);
         if (index >= 0) {
