@@ -15,8 +15,9 @@ struct runner_mark {
 struct zr_runner {
     struct zr_lock lock;
     uint32_t inside;                /* submissions that the driver has not returned from, */
-    const struct zr_thread *thread; /* the thread of the first of them, */
+    const struct zr_thread *thread; /* atomic: the thread of the first of them, */
     uint64_t inside_first;          /* and its number */
+    uint64_t returned;              /* atomic: that number once the driver has returned, else 0 */
     uint64_t begun;                 /* the newest submission */
     uint64_t proved;                /* the newest that is proven with all before it */
     uint64_t window;                /* bit n: submission proved + 1 + n is proven */

@@ -68,6 +68,15 @@ static void forget_proven(struct zr_runner *r) {
     __atomic_store_n(&r->oldest, r->marks ? r->mark[0].epoch : NEVER, __ATOMIC_SEQ_CST);
 }
 
+/* The caller holds the lock. The first one inside needs no lock to say that it has returned. */
+static void take_note(struct zr_runner *r) {
+    if (!r->inside || __atomic_load_n(&r->returned, __ATOMIC_ACQUIRE) != r->inside_first)
+        return;
+    __atomic_store_n(&r->returned, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&r->thread, NULL, __ATOMIC_RELAXED);
+    r->inside--;
+}
+
 /*
  * A call that passes a second hook on its way down is a submission already. What longjmp has left inside stays inside:
  * such a runner is never proven again.
@@ -76,13 +85,14 @@ struct zr_submission zr_work_begin(struct zr_runner *r) {
     struct zr_submission s = {.runner = r};
 
     zr_lock(&r->lock);
+    take_note(r);
     if (r->inside && r->thread == &zr_thread) {
         s.runner = NULL;
     } else {
         s.number = ++r->begun;
         if (r->inside++ == 0) {
             r->inside_first = s.number;
-            r->thread = &zr_thread;
+            __atomic_store_n(&r->thread, &zr_thread, __ATOMIC_RELAXED);
         }
         note_epoch(r);
     }
@@ -95,10 +105,13 @@ void zr_work_end(const struct zr_submission *s) {
 
     if (!r)
         return;
+    /* As long as it is inside, nobody else changes this. */
+    if (likely(__atomic_load_n(&r->thread, __ATOMIC_RELAXED) == &zr_thread)) {
+        __atomic_store_n(&r->returned, s->number, __ATOMIC_RELEASE);
+        return;
+    }
     zr_lock(&r->lock);
     r->inside--;
-    if (r->thread == &zr_thread)
-        r->thread = NULL;
     zr_unlock(&r->lock);
 }
 
@@ -106,6 +119,7 @@ uint64_t zr_work_waited(struct zr_runner *r) {
     uint64_t number;
 
     zr_lock(&r->lock);
+    take_note(r);
     number = r->inside ? r->inside_first - 1 : r->begun;
     zr_unlock(&r->lock);
     return number;

@@ -3,9 +3,10 @@
  * calls them. Takes orders on stdin and answers each with one line, so that several of these processes (the driver
  * alone, the driver under zeroute) can be measured in turn; test/bench/bench_entry gives the orders.
  *
- *   begin PATTERN SIZE THREADS   pair, live (1000 blocks, random replacement) or resident (a pair, resident on all
- *                                cards); answers "ready", or "full" when the blocks do not fit
- *   slice                        answers the ns per allocation and free of one thread
+ *   begin PATTERN SIZE THREADS   pair, live (1000 blocks, random replacement), resident (a pair, resident on all
+ *                                cards) or submit (a barrier to an immediate list, a wait after each SIZE of them);
+ *                                answers "ready", or "full" when the blocks do not fit
+ *   slice                        answers the ns per allocation and free, or submission, of one thread
  *   end                          answers "done"
  *   pairs SIZE COUNT             allocates and frees so often, for callgrind; answers "done"
  *   growth FEW MANY              ns of a lookup (zeMemGetAddressRange) and of a free and an allocation of the same FEW
@@ -60,6 +61,32 @@ static void run_live(struct work *w, size_t steps) {
         at = &w->live[r % LIVE];
         give(*at);
         *at = take(w->size);
+    }
+}
+
+static void run_submit(struct work *w, size_t steps) {
+    static const ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
+                                                 .mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS};
+    static const ze_event_pool_desc_t pool_desc = {
+        .stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE, .count = 1};
+    static const ze_event_desc_t event_desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC};
+    static ze_command_list_handle_t list;
+    static ze_event_pool_handle_t pool;
+    static ze_event_handle_t done;
+
+    if (!list) {
+        MUST(zeCommandListCreateImmediate(context, cards[0], &desc, &list));
+        MUST(zeEventPoolCreate(context, &pool_desc, 1, cards, &pool));
+        MUST(zeEventCreate(pool, &event_desc, &done));
+    }
+    for (size_t i = 1; i <= steps; i++) {
+        bool last = i % w->size == 0;
+
+        MUST(zeCommandListAppendBarrier(list, last ? done : NULL, 0, NULL));
+        if (last) {
+            MUST(zeEventHostSynchronize(done, UINT64_MAX));
+            MUST(zeEventHostReset(done));
+        }
     }
 }
 
@@ -146,14 +173,24 @@ static void calibrate(void) {
     }
 }
 
-static bool begin(const char *name, size_t size, int number) {
-    bool live = strcmp(name, "live") == 0;
+static void (*pattern_named(const char *name))(struct work *, size_t) {
+    static const struct {
+        const char *name;
+        void (*run)(struct work *, size_t);
+    } patterns[] = {{"live", run_live}, {"resident", run_resident}, {"submit", run_submit}};
 
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+        if (strcmp(name, patterns[i].name) == 0)
+            return patterns[i].run;
+    return run_pair;
+}
+
+static bool begin(const char *name, size_t size, int number) {
     threads = number;
     for (int i = 0; i < threads; i++) {
-        work[i].run = live ? run_live : strcmp(name, "resident") == 0 ? run_resident : run_pair;
+        work[i].run = pattern_named(name);
         work[i].size = size;
-        work[i].want = live ? LIVE : 0;
+        work[i].want = work[i].run == run_live ? LIVE : 0;
     }
     all(FILL);
     for (int i = 0; i < threads; i++)
