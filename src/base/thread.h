@@ -39,6 +39,9 @@ struct zr_thread {
         uint32_t epoch;                     /* and when that was so */
     } sycl;
     struct {
+        const void *submits; /* the list or queue to which it is submitting, or NULL */
+    } work;
+    struct {
         struct zeroute_record_chunk *chunk; /* that this thread appends to, or NULL */
         uintptr_t stack_start, stack_end;   /* the mapping of its stack */
         uint64_t chunks;                    /* that it has had */

@@ -77,25 +77,30 @@ static void take_note(struct zr_runner *r) {
     r->inside--;
 }
 
+/* Whether this thread is inside, first of all. Only the thread itself makes that true, so no lock is needed. */
+static bool is_inside(const struct zr_runner *r) {
+    return __atomic_load_n(&r->thread, __ATOMIC_RELAXED) == &zr_thread &&
+           __atomic_load_n(&r->returned, __ATOMIC_RELAXED) != r->inside_first;
+}
+
 /*
  * A call that passes a second hook on its way down is a submission already. What longjmp has left inside stays inside:
  * such a runner is never proven again.
  */
 struct zr_submission zr_work_begin(struct zr_runner *r) {
-    struct zr_submission s = {.runner = r};
+    struct zr_submission s = {.runner = NULL};
 
+    if (is_inside(r))
+        return s;
     zr_lock(&r->lock);
     take_note(r);
-    if (r->inside && r->thread == &zr_thread) {
-        s.runner = NULL;
-    } else {
-        s.number = ++r->begun;
-        if (r->inside++ == 0) {
-            r->inside_first = s.number;
-            __atomic_store_n(&r->thread, &zr_thread, __ATOMIC_RELAXED);
-        }
-        note_epoch(r);
+    s.runner = r;
+    s.number = ++r->begun;
+    if (r->inside++ == 0) {
+        r->inside_first = s.number;
+        __atomic_store_n(&r->thread, &zr_thread, __ATOMIC_RELAXED);
     }
+    note_epoch(r);
     zr_unlock(&r->lock);
     return s;
 }

@@ -22,21 +22,28 @@ static bool is_own_work(void) {
 /* --- submissions -------------------------------------------------------------------------------------------------- */
 
 struct task {
+    bool is_first; /* it has not passed a hook before */
     struct zr_submission submission;
     const void *signals; /* an event, a fence, or NULL */
 };
 
+/*
+ * A call passes a second hook on its way down: that of the table behind the loader. It is followed once. What longjmp
+ * leaves behind in zr_thread.work does no harm: the runner of that list is inside for ever, and so is never proven.
+ */
 static struct task task_begin(const void *list, const void *event) {
     struct task t = {.signals = NULL};
     struct zr_runner *runner;
     bool later;
 
-    if (is_own_work())
+    if (zr_thread.work.submits == list || is_own_work())
         return t;
     zr_fork_check();
     runner = zr_work_runner(list, &later);
     if (likely(runner)) {
+        t.is_first = true;
         t.submission = zr_work_begin(runner);
+        zr_thread.work.submits = list;
         t.signals = event;
         if (event)
             zr_work_signals_begin(event);
@@ -49,10 +56,13 @@ static struct task task_begin(const void *list, const void *event) {
 }
 
 static void task_end(const struct task *t, ze_result_t result) {
+    if (!t->is_first)
+        return;
+    zr_thread.work.submits = NULL;
     zr_work_end(&t->submission);
     if (t->signals)
         zr_work_signals_end(t->signals, &t->submission, result == ZE_RESULT_SUCCESS);
-    if (t->submission.runner && result == ZE_RESULT_SUCCESS &&
+    if (result == ZE_RESULT_SUCCESS && t->submission.runner &&
         zr_runner_is_synchronous(t->submission.runner))
         zr_work_prove_one(t->submission.runner, t->submission.number);
 }

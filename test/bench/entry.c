@@ -9,6 +9,7 @@
  *   slice                        answers the ns per allocation and free, or submission, of one thread
  *   end                          answers "done"
  *   pairs SIZE COUNT             allocates and frees so often, for callgrind; answers "done"
+ *   submits WAIT COUNT           the same for commands, with a wait after each WAIT of them
  *   growth FEW MANY              ns of a lookup (zeMemGetAddressRange) and of a free and an allocation of the same FEW
  *                                blocks of 64 KiB, in any order: with no others, and with MANY live ones. Four figures,
  *                                each the lowest of many turns; "full" when they do not fit
@@ -259,6 +260,13 @@ static void pairs(size_t size, size_t count) {
     puts("done");
 }
 
+static void submits(size_t wait, size_t count) {
+    struct work w = {.size = wait};
+
+    run_submit(&w, count);
+    puts("done");
+}
+
 static void end(void) {
     all(DRAIN);
     puts("done");
@@ -277,6 +285,8 @@ int main(void) {
             growth(size, many);
         else if (sscanf(line, "pairs %zu %zu", &size, &many) == 2)
             pairs(size, many);
+        else if (sscanf(line, "submits %zu %zu", &size, &many) == 2 && size)
+            submits(size, many);
         else if (strcmp(line, "slice\n") == 0)
             printf("%.2f\n", slice());
         else if (strcmp(line, "end\n") == 0)

@@ -191,7 +191,8 @@ never_frees() { # never_frees ADAPTER CONF
         same "$(field device.1.allocated_bytes.all.current)" 0
 }
 # A context takes what its pool holds with it. Where cards share the driver's own context, as with adapter v2 and a
-# single one, nobody tells us of its end: so two. A block by which the adapter tries each card stays in the cache.
+# single one, nobody tells us of its end: so two. Blocks of 64 bytes by which the adapter
+# tries each card stay in the cache.
 orphans() { # orphans ADAPTER CONF
     on_bed "$1" "$2" orphans && same "$(field device.0.allocated_bytes.all.current)" 0 &&
         spare 64 0
@@ -231,7 +232,7 @@ many_contexts() { # many_contexts ADAPTER CARDS CONF
         [ "$3" != none ] || continue
         same "$(field route.in_force)" pool &&
             same $(($(field calls.pool_aligned_malloc.pool) + $(field calls.pool_malloc.pool))) 400 &&
-            same "$(field allocated_bytes.all.current)" 0 && spare 1024 &&
+            same "$(field allocated_bytes.all.current)" 0 && spare $((1 << 20)) &&
             same "$(field allocation.all.current)" 0 || { echo "contexts 400 $leave"; return 1; }
     done
 }
