@@ -4,12 +4,14 @@
  * anything is proven, after something that proves nothing, and after the proof. Prints a line for each case: its name,
  * and for each of the three whether the block came back ("back") or another one ("other"; "-": not asked).
  *
- *   early [CASE...]
+ *   early [CASE...]     all of them but fork, which drivers need not allow
  */
 #include "ze_test.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define FOREVER (20 * SECOND)
 
@@ -159,7 +161,12 @@ static void by_later_event(void) {
 static void by_device(void) {
     struct work w = begin_work(true, NULL);
 
-    printf(" -");
+    if (card_count > 1) {
+        CHECK(wait_for_device(cards[1])); /* another card's */
+        print_back();
+    } else {
+        printf(" -");
+    }
     open_gate();
     CHECK(wait_for_device(cards[0]));
     print_back();
@@ -320,6 +327,73 @@ static void fence_of_another_run(void) {
     CHECK(zeCommandQueueDestroy(queue));
 }
 
+/* A list that a queue executes signals the same event. */
+static void event_of_a_list(void) {
+    ze_event_handle_t event = new_event();
+    struct work w = begin_work(true, event);
+    void *another = new_device(0, size);
+    ze_command_queue_handle_t queue = new_queue();
+    ze_command_list_handle_t list = closed_list(another, NULL, event);
+
+    CHECK(zeCommandQueueExecuteCommandLists(queue, 1, &list, NULL));
+    (void)zeEventHostSynchronize(event, SECOND / 10); /* one engine may do both in turn */
+    print_back();
+    open_gate();
+    CHECK(zeCommandQueueSynchronize(queue, FOREVER));
+    CHECK(wait_for_list(w.list, FOREVER));
+    print_back();
+    end_work(&w);
+    CHECK(zeCommandListDestroy(list));
+    CHECK(zeCommandQueueDestroy(queue));
+}
+
+/* A fence that is signalled from the start is no proof of the first execution. */
+static void signalled_fence(void) {
+    void *block = new_device(0, size);
+    ze_command_queue_handle_t queue = new_queue();
+    ze_command_list_handle_t list = closed_list(block, gate, NULL);
+    ze_fence_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_FENCE_DESC, .flags = ZE_FENCE_FLAG_SIGNALED};
+    ze_fence_handle_t fence;
+
+    CHECK(zeFenceCreate(queue, &desc, &fence));
+    CHECK(zeCommandQueueExecuteCommandLists(queue, 1, &list, fence));
+    free_early(block);
+    print_back();
+    (void)zeFenceQueryStatus(fence);
+    print_back();
+    open_gate();
+    CHECK(zeCommandQueueSynchronize(queue, FOREVER));
+    print_back();
+    CHECK(zeFenceDestroy(fence));
+    CHECK(zeCommandListDestroy(list));
+    CHECK(zeCommandQueueDestroy(queue));
+}
+
+/* What was created in the parent is not known to the child, which is not to take it for proven. */
+static void after_fork(void) {
+    ze_command_list_handle_t list = new_async_list(0, true);
+    void *block = new_device(0, size), *another = new_device(0, size);
+    pid_t child;
+    int status = 0;
+
+    copy_after(list, another, NULL, NULL);
+    CHECK(wait_for_list(list, FOREVER));
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        copy_after(list, block, gate, NULL);
+        free_early(block);
+        print_back();
+        print_back();
+        fflush(stdout);
+        _exit(0);
+    }
+    EQUAL(waitpid(child, &status, 0), child);
+    EQUAL(status, 0);
+    printf(" back");
+    CHECK(zeCommandListDestroy(list));
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -335,7 +409,10 @@ int main(int argc, char **argv) {
                  {"host-signal", host_signal},
                  {"other-thread", other_thread},
                  {"other-card", other_card},
-                 {"other-run", fence_of_another_run}};
+                 {"other-run", fence_of_another_run},
+                 {"list-event", event_of_a_list},
+                 {"signalled-fence", signalled_fence},
+                 {"fork", after_fork}};
     ze_event_pool_desc_t desc = {
         .stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE, .count = 64};
 
@@ -354,7 +431,7 @@ int main(int argc, char **argv) {
         for (int a = 1; a < argc; a++)
             wanted = wanted || strcmp(argv[a], cases[i].name) == 0;
         size += 1 << 20;
-        if (!wanted || (cases[i].run == by_device && !wait_for_device))
+        if (!wanted || (cases[i].run == after_fork && argc == 1) || (cases[i].run == by_device && !wait_for_device))
             continue;
         gate = new_event();
         freed_count = 0;

@@ -193,6 +193,14 @@ START_TEST(a_counter_stands_for_its_newest_submission_alone) {
     ck_assert(!zr_work_is_idle(epoch));
     wait_for(&counter);
     ck_assert(zr_work_is_idle(epoch));
+
+    submit_with(&list_a, &counter);
+    before = zr_work_await(&counter);
+    submit_with(&list_b, &counter);
+    epoch = zr_work_freed();
+    synchronize(&list_b);
+    zr_work_awaited(&before); /* list B may have ended it */
+    ck_assert(!zr_work_is_idle(epoch));
 }
 END_TEST
 
