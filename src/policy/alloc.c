@@ -20,10 +20,18 @@ enum {
     LARGEST_LOG2 = 36
 };
 
+static bool may_be_proven(void) {
+    return zr_config.reuse == ZR_REUSE_PROVEN && zr_work_is_sure();
+}
+
 bool zr_policy_reuses(const struct zr_op *op) {
     if (!zr_config.cache || zr_op_is_pooled(op))
         return false;
-    return zr_policy_vouches(op) || (zr_config.reuse == ZR_REUSE_PROVEN && zr_work_is_sure());
+    return zr_policy_vouches(op) || may_be_proven();
+}
+
+bool zr_policy_believes(const struct zr_op *op) {
+    return zr_policy_vouches(op) && !may_be_proven();
 }
 
 /* --- keys ------------------------------------------------------------------------------------- */

@@ -55,6 +55,8 @@ bool zr_policy_reuses(const struct zr_op *op);
 static inline bool zr_policy_vouches(const struct zr_op *op) {
     return zr_config.reuse == ZR_REUSE_ALWAYS || zr_library_who(op->library) == ZR_WHO_PROGRAM;
 }
+/* Whether that is enough to reuse the block at once: not where a proof can be had. */
+bool zr_policy_believes(const struct zr_op *op);
 /*
  * Memory of another process was opened by this entry point: asks the driver for its size and books
  * it. If it is over the limit, closes it, sets *out to NULL and returns OUT_OF_DEVICE_MEMORY.
