@@ -13,6 +13,7 @@
 #include <level_zero/ze_api.h>
 #include <level_zero/ze_ddi.h>
 #include <pthread.h>
+#include <unistd.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -129,6 +130,12 @@ static void share_context(void *library, struct functions *hidden) {
     WAY_CHECK(hidden->device.known.pfnGet(driver, &one, &shared_device));
 }
 
+static void *wait_for_ever(void *unused) {
+    for (;;)
+        pause();
+    return unused;
+}
+
 /* The driver gives that call an address which a block had that has come and gone since then: its free is right. */
 static int late(void *library, struct functions *f, ze_driver_handle_t driver) {
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
@@ -136,7 +143,10 @@ static int late(void *library, struct functions *f, ze_driver_handle_t driver) {
     ze_mem_dditable_t before;
     void *seen, *unseen;
     uint32_t one = 1;
+    pthread_t other;
 
+    /* It stands for one that has the call. */
+    WAY_CHECK(pthread_create(&other, NULL, wait_for_ever, NULL));
     share_context(library, &hidden);
     before = *table_of(shared_context);
     WAY_CHECK(f->driver.known.pfnGet(&one, &driver));
