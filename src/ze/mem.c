@@ -42,7 +42,8 @@ ze_result_t zr_on_zeMemFree(struct zr_arrival from, ze_context_handle_t context,
         watched->watcher->frees(watched->watch, ptr, NULL, false);
     ZR_ENTER_OR_RETURN(zeMemFree, (context, ptr));
     return zr_policy_free(
-        &op, &(struct zr_free){.context = context, .ptr = ptr, .reusable = zr_policy_believes(&op)});
+        &op,
+        &(struct zr_free){.context = context, .ptr = ptr, .reusable = zr_policy_believes(&op)});
 }
 
 ze_result_t zr_on_zeMemFreeExt(struct zr_arrival from, ze_context_handle_t context,

@@ -13,12 +13,12 @@
 #include <level_zero/ze_api.h>
 #include <level_zero/ze_ddi.h>
 #include <pthread.h>
-#include <unistd.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MEM = 15, CALLS = 3, SIZE = 1 << 20 };
 struct core {
