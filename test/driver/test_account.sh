@@ -95,7 +95,7 @@ four_at_once() { # CONF
     for i in 1 2 3 4; do
         ZEROUTE_CONF=$1 START=$ZEROUTE_ROOT/go greedy 20 4 hold <"$ZEROUTE_ROOT/end" 8>&- >"$dir/four$i" 2>/dev/null &
     done
-    until [ "$(find "$ZEROUTE_ROOT/proc" -path '*/fdinfo/*' 2>/dev/null | wc -l)" -ge 4 ]; do sleep 0.05; done
+    until [ "$(find "$ZEROUTE_ROOT" -maxdepth 1 -name 'go.*' | wc -l)" = 4 ]; do sleep 0.05; done
     touch "$ZEROUTE_ROOT/go"
     until [ "$(cat "$dir"/four? | wc -l)" = 4 ]; do sleep 0.05; done
     echo "$(counted gem_create_spilled) buffers spilled, VRAM $(($(counted gem_create_vram_bytes) - \
