@@ -351,9 +351,10 @@ $(B)/tidy/%.c: %.c .clang-tidy $(HEADERS)
 
 # cppcheck complains of alloca, which tools/bed/stay needs: between vfork and exec there is only the stack.
 # Versions from 2.11 on say in every file that they look at less than they could, unless told to look at all.
-#: lint       layers, line length, clang-format, cppcheck
+#: lint       layers, line length, plain code, clang-format, cppcheck
 lint: all
 	test/lint/columns
+	test/lint/plain
 	test/lint/layers $(B)
 	clang-format --dry-run -Werror $(filter %.c %.h %.cpp,$(shell git ls-files src include tools test examples 2>/dev/null))
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability \

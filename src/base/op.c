@@ -15,7 +15,7 @@ static bool is_on_signal_stack(void) {
  * Whether its frame is gone. The stack grows down, so an operation below this frame was left,
  * unless this is a signal handler on a stack of its own.
  */
-static bool is_left(const struct zr_op *op) {
+static bool is_abandoned(const struct zr_op *op) {
     uintptr_t here = (uintptr_t)__builtin_frame_address(0), at = (uintptr_t)op;
 
     if (op->mark != zr_op_mark(op))
@@ -23,8 +23,8 @@ static bool is_left(const struct zr_op *op) {
     return at < here && here - at < STACK_MOST && !is_on_signal_stack();
 }
 
-static ZR_COLD struct zr_op *without_left(struct zr_op *op) {
-    while (op && is_left(op)) {
+static ZR_COLD struct zr_op *without_abandoned(struct zr_op *op) {
+    while (op && is_abandoned(op)) {
         if (op->mark != zr_op_mark(op)) {
             op = NULL; /* something else lies there now, and `above` with it */
             break;
@@ -41,7 +41,7 @@ struct zr_op *zr_op_checked(void) {
 
     if (likely((uintptr_t)op > (uintptr_t)__builtin_frame_address(0) && op->mark == zr_op_mark(op)))
         return op;
-    return without_left(op);
+    return without_abandoned(op);
 }
 
 void zr_op_begin_own(struct zr_op *op, uint32_t hook) {

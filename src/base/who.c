@@ -1,8 +1,9 @@
 /*
- * Who calls: a program, the Level Zero loader, or a SYCL runtime. A runtime frees blocks that commands still use, keeps
- * pools of its own, and looks up functions that its loader may lack. So whether a library is one is decided here, and
- * nowhere else: by its name; else by what it exports; else, for a runtime that is linked into something else, by a
- * string that the code of its Level Zero adapter has.
+ * Who calls: a program, the Level Zero loader, or a SYCL runtime. A runtime frees blocks that
+ * commands still use, keeps pools of its own, and looks up functions that its loader may lack. So
+ * whether a library is one is decided here, and nowhere else: by its name; else by what it exports;
+ * else, for a runtime that is linked into something else, by a string that the code of its Level
+ * Zero adapter has.
  */
 #include "base/base.h"
 
@@ -18,7 +19,7 @@ static bool begins_with_one(const char *name, const char *const *stems, size_t c
 
 #define BEGINS_WITH_ONE(name, stems) begins_with_one(name, stems, sizeof(stems) / sizeof *(stems))
 
-/* --- by name ------------------------------------------------------------------------------------------------------ */
+/* --- by name ---------------------------------------------------------------------------------- */
 
 static enum zr_who who_by_name(const char *soname) {
     static const char *const loaders[] = {"libze_loader"};
@@ -47,9 +48,12 @@ bool zr_who_is_opencl_name(const char *file) {
     return BEGINS_WITH_ONE(file, drivers);
 }
 
-/* --- by what it exports ------------------------------------------------------------------------------------------- */
+/* --- by what it exports ----------------------------------------------------------------------- */
 
-/* The dynamic symbols of a library, with the hash table that linkers have written since 2006 (DT_GNU_HASH). */
+/*
+ * The dynamic symbols of a library, with the hash table that linkers have written since 2006
+ * (DT_GNU_HASH).
+ */
 struct exports {
     const ElfW(Sym) * symbols;
     const char *names;
@@ -83,7 +87,10 @@ static uint32_t hash_of(const char *name) {
     return hash;
 }
 
-/* Whether the library itself defines the name: what it would only import has no place in this table. */
+/*
+ * Whether the library itself defines the name: what it would only import has no place in this
+ * table.
+ */
 static bool defines(const struct exports *e, const char *name) {
     uint32_t buckets = e->hash[0], first = e->hash[1], words = e->hash[2], hash = hash_of(name);
     const uint32_t *bucket = e->hash + 4 + 2 * (size_t)words;
@@ -102,7 +109,10 @@ static bool defines(const struct exports *e, const char *name) {
     }
 }
 
-/* libsycl, UR's loader, UR's adapters up to 2025.2 and from 2025.3 on, UMF, and the plugins of older runtimes. */
+/*
+ * libsycl, UR's loader, UR's adapters up to 2025.2 and from 2025.3 on, UMF, and the plugins of
+ * older runtimes.
+ */
 static bool exports_runtime(const struct zr_elf *elf) {
     static const char *const marks[] = {
         "__sycl_register_lib",       "urAdapterGet",  "urGetGlobalProcAddrTable",
@@ -117,15 +127,16 @@ static bool exports_runtime(const struct zr_elf *elf) {
     return false;
 }
 
-/* --- by what it holds --------------------------------------------------------------------------------------------- */
+/* --- by what it holds ------------------------------------------------------------------------- */
 
 /* The variable that every version of the Level Zero adapter reads, as a string of its own. */
 static const unsigned char adapter_string[] = "\0UR_L0_USM_ALLOCATOR";
 enum { LENGTH = sizeof adapter_string, LAST = LENGTH - 1 };
 
 /*
- * Horspool's search. memmem() would be faster, but in a program that was built with AddressSanitizer it is theirs, and
- * ends the program: what lies between its variables is not to be read.
+ * Horspool's search. memmem() would be faster, but in a program that was built with
+ * AddressSanitizer it is theirs, and ends the program: what lies between its variables is not to be
+ * read.
  */
 __attribute__((no_sanitize("address"))) static bool holds_adapter_string(const unsigned char *text,
                                                                          size_t bytes) {

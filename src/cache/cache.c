@@ -440,7 +440,7 @@ bool zr_cache_await(uint32_t ms) {
     return true;
 }
 
-uint32_t zr_cache_left(void) {
+uint32_t zr_cache_withdrawals(void) {
     uint32_t left = __atomic_load_n(&returned, __ATOMIC_ACQUIRE);
 
     for (unsigned i = 0; i < ZR_STRIPES; i++)

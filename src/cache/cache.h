@@ -290,7 +290,7 @@ bool zr_cache_await(uint32_t ms);
  * Changes when something that was cached has left: it went back to the driver, from here or from a
  * pool, or another thread got it, which may have freed other memory in return. About 10 ns.
  */
-uint32_t zr_cache_left(void);
+uint32_t zr_cache_withdrawals(void);
 uint64_t zr_cache_bytes(unsigned account);
 void zr_cache_fork_child(void);
 void zr_cache_thread_end(void);

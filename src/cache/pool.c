@@ -235,7 +235,7 @@ static bool is_exported(const segment *s) {
     return zr_block_flags(s->block) & ZR_BLOCK_EXPORTED;
 }
 
-static bool is_kept(const segment *s) {
+static bool segment_is_kept(const segment *s) {
     return !(zr_block_flags(s->block) & (ZR_BLOCK_EXPORTED | ZR_BLOCK_LENT));
 }
 
@@ -243,7 +243,7 @@ static bool is_kept(const segment *s) {
 static void became_whole(struct zr_pool *pool, segment *s) {
     uint32_t turn = 1 + pool->calls / CALLS_PER_CLOCK;
 
-    if (!is_kept(s)) {
+    if (!segment_is_kept(s)) {
         remove_segment(pool, s);
         return;
     }

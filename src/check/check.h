@@ -139,7 +139,7 @@ struct zr_checked {
     bool may_be_kept; /* its descriptor has no extensions */
     bool is_idle;     /* it was freed, and no command can use it */
     /* The processor may use it, so the device must not, until it is freed. */
-    bool left_alone;
+    bool exempt;
     bool armed;                 /* its red zone is filled, and nothing was found in it */
     bool poisoned;              /* it is filled, and nothing was found in it */
     struct zr_handle_id handle; /* the last one that was taken of it */

@@ -259,7 +259,7 @@ static bool worker_step(void) {
     /* A list of the program's may be first, which waits for a free of this very block. */
     zr_poison_fill(c, 0, 0);
     zr_lock(&zr_check_lock);
-    touching = c->block && (c->ticket || !c->left_alone);
+    touching = c->block && (c->ticket || !c->exempt);
     in_hand = touching ? c : NULL;
     if (!c->block)
         checked_forget(c); /* it has gone to the driver meanwhile */
@@ -420,7 +420,7 @@ void zr_worker_born(const struct zr_checked *as, zr_release *release_block) {
     if (await_for_call(is_done, &r) || as->kind != ZR_KIND_SHARED)
         return;
     zr_lock(&zr_check_lock);
-    r.c->left_alone = true;
+    r.c->exempt = true;
     zr_unlock(&zr_check_lock);
     zr_check_count(ZR_FOUND_PASSED_ZONE, 1);
 }
@@ -511,14 +511,14 @@ static bool is_drained(void *arg) {
 }
 
 /* Live blocks of a context that is being destroyed are not touched any more. */
-static void leave_alone(const void *context) {
+static void exempt_context(const void *context) {
     for (enum zr_checked_place p = ZR_CHECKED_LIVE; p <= ZR_CHECKED_ASKED; p++)
         for (struct zr_checked *c = checked_oldest(p), *newer; c; c = newer) {
             newer = c->newer;
             if (c->ticket || (const void *)c->context != context)
                 continue;
             c->armed = false;
-            c->left_alone = true; /* the worker may be about to arm it */
+            c->exempt = true; /* the worker may be about to arm it */
             if (p == ZR_CHECKED_ASKED)
                 checked_move(c, ZR_CHECKED_LIVE);
         }
@@ -534,7 +534,7 @@ uint64_t zr_check_drain(void *context) {
         bytes += zr_check_list[p].bytes;
     r.ticket = tickets;
     if (context)
-        leave_alone(context);
+        exempt_context(context);
     draining++;
     zr_unlock(&zr_check_lock);
     worker_changed();

@@ -154,7 +154,10 @@ static bool visit_table(int n, const struct object *o, unsigned t, bool write, b
     return good && was >= 0;
 }
 
-/* Whether a call may be on its way past the hooks that are being set. The folder has a link for each thread. */
+/*
+ * Whether a call may be on its way past the hooks that are being set. The folder has a link for
+ * each thread.
+ */
 static bool has_other_threads(void) {
     struct statx s; /* stat is a function of libc's own only from glibc 2.33 on */
 

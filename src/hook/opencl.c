@@ -18,7 +18,7 @@ static bool is_opencl_loader(const char *file) {
     return strncmp(file, "libOpenCL.so", 12) == 0;
 }
 
-static void report(void) {
+static void report_opencl(void) {
     static const char text[] =
         "this program uses OpenCL: zeroute does not see its memory, and limits do not hold for it";
     static bool said; /* atomic */
@@ -52,7 +52,7 @@ void zr_opencl_open(const char *file, int mode, const void *caller) {
         return;
     zr_config_load(); /* settings for the driver must be set before it starts */
     if (zr_real_dlopen(file, mode & ~RTLD_GLOBAL))
-        report();
+        report_opencl();
     else
         dlerror(); /* clears the error: the caller's own call fails again */
     errno = saved;
@@ -66,6 +66,6 @@ bool zr_opencl_at_end(bool level_zero_used) {
                  zr_elf_named(is_opencl_loader) == ZR_LIST_FOUND;
     if (!driver || (level_zero_used && has_runtime()))
         return false;
-    report();
+    report_opencl();
     return true;
 }

@@ -1,6 +1,7 @@
 /*
- * The loader by its unversioned name. Some libraries open libze_loader.so, which distributions ship in the development
- * package only, and give up without it. Where that would fail and libze_loader.so.1 is there, they are given that.
+ * The loader by its unversioned name. Some libraries open libze_loader.so, which distributions ship
+ * in the development package only, and give up without it. Where that would fail and
+ * libze_loader.so.1 is there, they are given that.
  */
 #include "base/dl.h"
 #include "hook/hook.h"
@@ -21,7 +22,10 @@ static bool opens(const char *name) {
     return handle != NULL;
 }
 
-/* Whether one folder of a search path, which ends at `end`, has the file. $ORIGIN is the folder of the library. */
+/*
+ * Whether one folder of a search path, which ends at `end`, has the file. $ORIGIN is the folder of
+ * the library.
+ */
 static bool folder_has(const char *folder, const char *end, const struct zr_elf *elf) {
     const char *slash = strrchr(elf->path, '/');
     int origin = slash ? (int)(slash - elf->path) : 0;
@@ -39,7 +43,10 @@ static bool folder_has(const char *folder, const char *end, const struct zr_elf 
     return access(path, R_OK) == 0;
 }
 
-/* Whether the search path inside the caller's library (DT_RUNPATH, DT_RPATH) has it: we cannot open from there. */
+/*
+ * Whether the search path inside the caller's library (DT_RUNPATH, DT_RPATH) has it: we cannot open
+ * from there.
+ */
 static bool own_path_has(const void *caller) {
     const char *strings = NULL, *list = NULL, *end;
     size_t at = 0;

@@ -15,9 +15,11 @@
 static enum zr_field policy_field(const ze_memory_free_ext_desc_t *desc) {
     uint32_t policy = desc ? desc->freePolicy : 0;
 
-    return policy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE ? ZR_F_FREE_POLICY_BLOCKING
-           : policy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE  ? ZR_F_FREE_POLICY_DEFER
-                                                                        : ZR_F_FREE_POLICY_DEFAULT;
+    if (policy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE)
+        return ZR_F_FREE_POLICY_BLOCKING;
+    if (policy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE)
+        return ZR_F_FREE_POLICY_DEFER;
+    return ZR_F_FREE_POLICY_DEFAULT;
 }
 
 static inline ze_result_t ask_driver(struct zr_op *op, const struct zr_free *f, size_t held) {
@@ -210,8 +212,8 @@ static ze_result_t pass_down(struct zr_op *op, const struct zr_free *f) {
 }
 
 /*
- * Another thread's free of this address may be at the driver. What it comes to decides about ours: waits for it, at
- * most 100 ms.
+ * Another thread's free of this address may be at the driver. What it comes to decides about ours:
+ * waits for it, at most 100 ms.
  */
 static void await_other_free(const void *ptr) {
     static const struct timespec little = {0, 50000};
@@ -293,8 +295,8 @@ static bool may_be_cached(const struct zr_free *f, const struct zr_block *b) {
 }
 
 /*
- * Whether the block may be kept although commands may use it: it is reused once none of them can. *epoch: the one in
- * which it is freed, 0 if nobody needs to wait.
+ * Whether the block may be kept although commands may use it: it is reused once none of them can.
+ * *epoch: the one in which it is freed, 0 if nobody needs to wait.
  */
 static bool is_kept(const struct zr_free *f, const struct zr_block *b, uint64_t *epoch) {
     *epoch = 0;
@@ -307,8 +309,9 @@ static bool is_kept(const struct zr_free *f, const struct zr_block *b, uint64_t 
 }
 
 /*
- * The block is CACHED and owned by this thread: puts it into the cache, or among those that wait for a proof. It leaves
- * the books first, because another thread may reuse it at once. It remembers who freed it.
+ * The block is CACHED and owned by this thread: puts it into the cache, or among those that wait
+ * for a proof. It leaves the books first, because another thread may reuse it at once. It remembers
+ * who freed it.
  */
 static void keep(const struct zr_op *op, const struct zr_free *f, struct zr_block *b,
                  uint64_t epoch) {
@@ -353,7 +356,7 @@ static inline ze_result_t to_driver(struct zr_op *op, const struct zr_free *f, s
         zr_registry_gone(b);
         return result;
     }
-    return zr_registry_left(b, result);
+    return zr_registry_answered(b, result);
 }
 
 /*
@@ -370,7 +373,10 @@ static ZR_COLD bool is_refused(struct zr_op *op, const struct zr_free *f,
     return orphaned && (zr_config.cache || zr_checking()) && f->context == b->key.context;
 }
 
-/* A pool gives a block to its provider that was cached: release_direct() of sycl/umf.c. Then it is FREEING. */
+/*
+ * A pool gives a block to its provider that was cached: release_direct() of sycl/umf.c. Then it is
+ * FREEING.
+ */
 static ZR_COLD bool is_pools_release(const struct zr_op *op, struct zr_block *b, uint64_t word) {
     return b && zr_word_state(word) == ZR_BLOCK_LEAVING && zr_block_flags(b) & ZR_BLOCK_DIRECT &&
            zr_op_is_pooled(op) && zr_block_shift(b, word, ZR_BLOCK_FREEING);
@@ -417,14 +423,14 @@ enum {
     CONTEXT_MS = 5000
 }; /* waited at most for blocks of the context that other threads are freeing */
 
-struct leaving {
+struct context_end {
     struct zr_op *op;
     ze_context_handle_t context;
 };
 
 /* Blocks that the program still holds will not be reused: their context is part of their key. */
 static bool free_with_context(struct zr_block *b, void *arg) {
-    const struct leaving *l = arg;
+    const struct context_end *l = arg;
     uint64_t word = zr_block_word(b);
     struct zr_free f = {.context = l->context};
 
@@ -450,7 +456,7 @@ ze_result_t zr_policy_context_made(ze_result_t result, const ze_context_handle_t
 }
 
 void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t context) {
-    struct leaving l = {op, context};
+    struct context_end l = {op, context};
 
     if (!context)
         return;

@@ -11,9 +11,9 @@
 enum { CARDS = 64, TRIES = 6 };
 
 static struct {
-    uint64_t used;   /* atomic */
-    uint64_t memory; /* atomic: of the card; 0: not asked yet */
-    uint64_t left;   /* atomic: limit:auto, what other processes leave us; 0: not known yet */
+    uint64_t used;      /* atomic */
+    uint64_t memory;    /* atomic: of the card; 0: not asked yet */
+    uint64_t remaining; /* atomic: limit:auto, what other processes do not have; 0: not known yet */
 } account[CARDS];
 
 static uint64_t amount_of(const struct zr_amount *amount, uint64_t total) {
@@ -47,7 +47,7 @@ static uint64_t memory_of(unsigned number) {
 
 uint64_t zr_limit_of(unsigned number) {
     struct zr_amount limit = zr_config.limit;
-    uint64_t memory, left;
+    uint64_t memory, remaining;
 
     number = counted_as(number);
     if (likely(!limit.set) || number >= CARDS)
@@ -55,8 +55,12 @@ uint64_t zr_limit_of(unsigned number) {
     if (!limit.percent_x100 && !limit.is_auto)
         return limit.bytes;
     memory = memory_of(number);
-    left = limit.is_auto ? __atomic_load_n(&account[number].left, __ATOMIC_RELAXED) : 0;
-    return left ? left : !memory ? UINT64_MAX : limit.is_auto ? memory : amount_of(&limit, memory);
+    remaining = __atomic_load_n(&account[number].remaining, __ATOMIC_RELAXED);
+    if (limit.is_auto && remaining)
+        return remaining;
+    if (!memory)
+        return UINT64_MAX;
+    return limit.is_auto ? memory : amount_of(&limit, memory);
 }
 
 static uint64_t used_of(unsigned number) {
@@ -134,17 +138,18 @@ void zr_limit_follow(struct zr_charge *charge, enum zr_kind kind, unsigned numbe
  * want the last of a card at once, both may find it too much: they withdraw, and retry after pauses
  * of different length.
  */
-static bool take_left(struct zr_charge *charge, unsigned number, uint64_t bytes) {
-    uint64_t memory = memory_of(number), used, taken, left;
+static bool take_remaining(struct zr_charge *charge, unsigned number, uint64_t bytes) {
+    uint64_t memory = memory_of(number), used, taken, remaining;
+
     for (int try = 0; try < TRIES; try++) {
         *charge = (struct zr_charge){.bytes = bytes, .card = (uint8_t)number};
         used = __atomic_add_fetch(&account[number].used, bytes, __ATOMIC_SEQ_CST);
         charge->ledgers = (uint8_t)(ZR_LEDGER_LIMIT | enter(ZR_LEDGER_CLAIM, number, bytes));
         taken = zr_claims_look(number, used - bytes, try > 0);
-        left = memory > taken ? memory - taken : 0;
-        __atomic_store_n(&account[number].left, left ? left : 1,
+        remaining = memory > taken ? memory - taken : 0;
+        __atomic_store_n(&account[number].remaining, remaining ? remaining : 1,
                          __ATOMIC_RELAXED); /* 0 would be: not known yet */
-        if (!memory || (used <= left && (try > 0 || used < left - left / 8)))
+        if (!memory || (used <= remaining && (try > 0 || used < remaining - remaining / 8)))
             return true;
         zr_charge_undo(charge);
         if (try > 0)
@@ -163,7 +168,7 @@ bool zr_limit_take(struct zr_charge *charge, unsigned number, uint64_t bytes) {
     if (likely(!zr_config.limit.set) || number >= CARDS)
         return true;
     if (zr_config.limit.is_auto)
-        return take_left(charge, number, bytes);
+        return take_remaining(charge, number, bytes);
     limit = zr_limit_of(number);
     used = __atomic_load_n(&account[number].used, __ATOMIC_RELAXED);
     do {
@@ -260,27 +265,28 @@ static void report(unsigned number, uint64_t *total, uint64_t *free) {
  */
 static void check_free(unsigned number, uint64_t total, uint64_t *free) {
     static uint64_t zeros; /* atomic: cards whose driver reported 0 with nothing in use */
-    uint64_t driver = free ? *free : 0, memory, blocks, left;
+    uint64_t driver = free ? *free : 0, memory, blocks, taken, remaining;
+
     if (!free || number >= ZR_DEVICES ||
         (zr_config.free_memory != ZR_FREE_MEMORY_CHECKED && !zr_config.limit.is_auto))
         return;
     memory = memory_of(number);
     blocks = zr_config.limit.is_auto || !zr_stats_open() ? used_of(number) : zr_booked(number);
-    left = blocks + zr_claims_look(number, blocks, true);
-    left = memory > left ? memory - left : 0;
-    if (!driver && left && !blocks)
+    taken = blocks + zr_claims_look(number, blocks, true);
+    remaining = memory > taken ? memory - taken : 0;
+    if (!driver && remaining && !blocks)
         __atomic_fetch_or(&zeros, UINT64_C(1) << number, __ATOMIC_RELAXED);
     total = total ? total : memory;
-    if (driver > total || (driver == total && left < memory) ||
+    if (driver > total || (driver == total && remaining < memory) ||
         (!driver && __atomic_load_n(&zeros, __ATOMIC_RELAXED) >> number & 1)) {
         zr_count(ZR_F_FREE_REPLACED_CALLS, 1);
         zr_warn("the driver says that %llu of %llu bytes are free on card %u, which cannot be "
                 "right: programs are told "
                 "the kernel's figure",
                 (unsigned long long)driver, (unsigned long long)total, number);
-        *free = left;
+        *free = remaining;
     }
-    least(free, left);
+    least(free, remaining);
     report(number, NULL, free);
     __atomic_store_n(zr_card(number, ZR_C_FREE_DRIVER), driver, __ATOMIC_RELAXED);
     __atomic_store_n(zr_card(number, ZR_C_FREE_TOLD), *free, __ATOMIC_RELAXED);
@@ -291,17 +297,17 @@ void zr_limit_report(unsigned number, uint64_t *total, uint64_t *free) {
     report(number, total, free);
 }
 
-void zr_limit_report_part(unsigned number, uint64_t *left, uint64_t *total) {
-    report(number, left, NULL);
-    least(total, *left);
-    if (*left != UINT64_MAX)
-        *left -= *total;
+void zr_limit_report_part(unsigned number, uint64_t *remaining, uint64_t *total) {
+    report(number, remaining, NULL);
+    least(total, *remaining);
+    if (*remaining != UINT64_MAX)
+        *remaining -= *total;
 }
 
 /* The limit of a device with several modules is divided among them by size. */
 void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *free) {
     struct zr_amount amount = zr_config.limit;
-    uint64_t limit = UINT64_MAX, left = UINT64_MAX, size = *total;
+    uint64_t limit = UINT64_MAX, remaining = UINT64_MAX, size = *total;
     unsigned number;
     uint32_t among;
     bool known = zr_device_of_module(memory, &number, &among);
@@ -311,11 +317,11 @@ void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *
     if (!amount.set || amount.is_auto)
         return;
     if (known && number == ZR_UNKNOWN_DEVICE)
-        limit = left = amount_of(&amount, size * among);
+        limit = remaining = amount_of(&amount, size * among);
     else
-        report(number, &limit, &left);
+        report(number, &limit, &remaining);
     least(total, limit / among);
-    least(free, left / among);
+    least(free, remaining / among);
 }
 
 void zr_limit_fork_child(void) {

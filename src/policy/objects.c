@@ -212,7 +212,7 @@ static void put_back(struct zr_object *o) {
         object_end(old);
 }
 
-ze_result_t zr_object_left(struct zr_object *list, ze_result_t result) {
+ze_result_t zr_object_answered(struct zr_object *list, ze_result_t result) {
     while (list) {
         struct zr_object *o = list;
 

@@ -1,10 +1,11 @@
 /*
- * Blocks that were freed while a command may still use them (reuse:proven). They wait here, CACHED as the program sees
- * it, until everything that was submitted before their free is proven; then the cache gets them. Those for which that
- * takes longer than cache_idle, and all of them when memory is short, go to the driver by the free that was called,
- * which waits as it always did.
+ * Blocks that were freed while a command may still use them (reuse:proven). They wait here, CACHED
+ * as the program sees it, until everything that was submitted before their free is proven; then the
+ * cache gets them. Those for which that takes longer than cache_idle, and all of them when memory
+ * is short, go to the driver by the free that was called, which waits as it always did.
  *
- * A queue by age: epochs only grow, so nothing behind the first one that is not proven can be reused earlier.
+ * A queue by age: epochs only grow, so nothing behind the first one that is not proven can be
+ * reused earlier.
  */
 #include "policy/policy.h"
 #include "work/work.h"
@@ -85,7 +86,10 @@ uint64_t zr_pending_drain(unsigned account, const void *context) {
     return bytes;
 }
 
-/* The caller holds the lock. Takes those out that waited too long; more is pending than the cache may hold. */
+/*
+ * The caller holds the lock. Takes those out that waited too long; more is pending than the cache
+ * may hold.
+ */
 static void pending_take_old(struct zr_block **list) {
     uint32_t now = zr_now_ms(), most = zr_cache_idle();
 

@@ -123,7 +123,7 @@ void zr_alloc_fork_child(void);
 struct zr_room {
     struct zr_op *op;
     unsigned number;
-    uint32_t left; /* zr_cache_left() before the attempt */
+    uint32_t withdrawals; /* zr_cache_withdrawals() before the attempt */
     int tries;
 };
 /*
@@ -141,7 +141,7 @@ struct zr_room {
 static inline struct zr_room zr_room_begin(struct zr_op *op, unsigned number) {
     op->rooms++;
     return (struct zr_room){
-        .op = op, .number = number, .left = zr_config.cache ? zr_cache_left() : 0};
+        .op = op, .number = number, .withdrawals = zr_config.cache ? zr_cache_withdrawals() : 0};
 }
 bool zr_room_made(struct zr_room *room, ze_result_t result);
 static inline bool zr_room_again(struct zr_room *room, ze_result_t result) {
@@ -179,9 +179,11 @@ void zr_limit_changed(void);
  * that has least.
  */
 void zr_limit_report(unsigned number, uint64_t *total, uint64_t *free);
-/* The same for one of several parts of a device that are reported one after the other: *left begins
- * at UINT64_MAX. */
-void zr_limit_report_part(unsigned number, uint64_t *left, uint64_t *total);
+/*
+ * The same for one of several parts of a device that are reported one after the other: *remaining
+ * begins at UINT64_MAX.
+ */
+void zr_limit_report_part(unsigned number, uint64_t *remaining, uint64_t *total);
 /* The same for a memory module of Sysman. */
 void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *free);
 /* cache_limit of a device: 2 % of its memory or 256 MiB, the larger, unless the user says
@@ -252,11 +254,11 @@ struct zr_block *zr_registry_note(struct zr_op *op, enum zr_kind kind, unsigned 
                                   uint32_t flags);
 /*
  * A block leaves the map (zr_registry_take) before its free goes down: afterwards another thread
- * may be given the same address at once. Then zr_registry_left with the driver's answer, which is
- * returned: the block is gone, or back in the map. All accept NULL.
+ * may be given the same address at once. Then zr_registry_answered with the driver's answer, which
+ * is returned: the block is gone, or back in the map. All accept NULL.
  */
 struct zr_block *zr_registry_take(const void *ptr);
-ze_result_t zr_registry_left(struct zr_block *b, ze_result_t result);
+ze_result_t zr_registry_answered(struct zr_block *b, ze_result_t result);
 void zr_registry_gone(struct zr_block *b);
 /* The driver has got back what was reserved for a block: out of the map, out of the ledgers. */
 void zr_registry_released(struct zr_block *b);
@@ -278,7 +280,7 @@ void zr_registry_unbook(const struct zr_block *b);
  * block. */
 void zr_registry_piece(unsigned number, const void *ptr, size_t size, bool hit);
 /* Records that it is taking a piece back; zr_unbook() follows once it has. */
-void zr_registry_piece_leaves(unsigned number, const void *ptr);
+void zr_registry_piece_freed(unsigned number, const void *ptr);
 /* The IPC handle of the block that holds ptr was taken. */
 void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle);
 /*
@@ -323,12 +325,12 @@ bool zr_object_add(struct zr_op *op, enum zr_kind kind, unsigned number, const v
                    const void *handle, uint64_t bytes);
 /*
  * An object leaves the table before its end goes down; so do the mappings that lie in a range. NULL
- * if there is none. Then zr_object_left with the driver's answer, which is returned: it is gone, or
- * back in the table.
+ * if there is none. Then zr_object_answered with the driver's answer, which is returned: it is
+ * gone, or back in the table.
  */
 struct zr_object *zr_object_take(const void *handle);
 struct zr_object *zr_object_take_mapped(const void *start, size_t size);
-ze_result_t zr_object_left(struct zr_object *list, ze_result_t result);
+ze_result_t zr_object_answered(struct zr_object *list, ze_result_t result);
 /* The IPC handle of this object was taken. Returns false if there is none. *first: for the first
  * time. */
 bool zr_object_exported(const void *handle, enum zr_kind *kind, unsigned *number, uint64_t *bytes,

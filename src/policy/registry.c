@@ -61,7 +61,7 @@ void zr_registry_piece(unsigned number, const void *ptr, size_t size, bool hit) 
               ZEROUTE_FLAG_PIECE | (hit ? ZEROUTE_FLAG_HIT : 0), 0);
 }
 
-void zr_registry_piece_leaves(unsigned number, const void *ptr) {
+void zr_registry_piece_freed(unsigned number, const void *ptr) {
     zr_record(ZEROUTE_EVENT_FREE, ZR_KIND_DEVICE, number, ptr, 0, 0, ZEROUTE_FLAG_PIECE, 0);
 }
 
@@ -212,7 +212,7 @@ void zr_registry_gone(struct zr_block *b) {
     zr_block_recycle(b);
 }
 
-ze_result_t zr_registry_left(struct zr_block *b, ze_result_t result) {
+ze_result_t zr_registry_answered(struct zr_block *b, ze_result_t result) {
     if (unlikely(result != ZE_RESULT_SUCCESS) && b) {
         zr_registry_record(ZEROUTE_EVENT_BACK, b, 0);
         zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);
@@ -276,7 +276,7 @@ ze_result_t zr_registry_unmapped(struct zr_object *mappings, const void *ptr, si
         zr_record(ZEROUTE_EVENT_UNMAP, ZR_KIND_MAPPED, 0, ptr, size, 0, 0, 0);
         zr_remap_unmapped(mappings);
     }
-    return zr_object_left(mappings, result);
+    return zr_object_answered(mappings, result);
 }
 
 /* --- what a program may know ------------------------------------------------------------------ */

@@ -28,7 +28,8 @@ uint64_t zr_policy_trim(unsigned number) {
 
 /* Waits until something of what other threads are giving back has reached the driver. */
 static void await_others(const struct zr_room *room) {
-    for (unsigned ms = 0; ms < OTHERS_MS && zr_cache_left() == room->left; ms += STEP_MS)
+    for (unsigned ms = 0; ms < OTHERS_MS && zr_cache_withdrawals() == room->withdrawals;
+         ms += STEP_MS)
         if (zr_cache_await(STEP_MS))
             return;
 }
@@ -45,9 +46,9 @@ ZR_COLD bool zr_room_made(struct zr_room *room, ze_result_t result) {
         bytes = zr_policy_trim(room->number);
     if (!bytes)
         await_others(room);
-    if (!bytes && zr_cache_left() == room->left)
+    if (!bytes && zr_cache_withdrawals() == room->withdrawals)
         return false;
-    room->left = zr_cache_left();
+    room->withdrawals = zr_cache_withdrawals();
     zr_count(ZR_F_CACHE_RETRIES, 1);
     return true;
 }

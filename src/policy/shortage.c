@@ -88,7 +88,7 @@ static void put_groups(struct live *l, char *out) {
         append(out, "\n    %-24s %41s", "others", text_of(a, l->bytes - shown));
 }
 
-static void tell_left(struct live *l) {
+static void tell_leaks(struct live *l) {
     char text[ZR_TEXT_ROOM] = "";
 
     zr_gauge(ZR_G_LEFT_BLOCKS, l->blocks);
@@ -299,7 +299,7 @@ void zr_shortage_process_end(void) {
     zr_object_each(see_object, &w);
     zr_gauge(ZR_G_LEFT_RUNTIME_BLOCKS, w.runtime_blocks);
     zr_gauge(ZR_G_LEFT_RUNTIME_BYTES, w.runtime_bytes);
-    tell_left(&w.live);
+    tell_leaks(&w.live);
 }
 
 void zr_shortage_fork_child(void) {

@@ -317,6 +317,9 @@ static bool name_file(void) {
 }
 
 static void fill_header(struct zeroute_record_header *h) {
+    static const uint32_t stacks[] = {[ZR_STACKS_OFF] = ZEROUTE_STACKS_OFF,
+                                      [ZR_STACKS_NATIVE] = ZEROUTE_STACKS_NATIVE,
+                                      [ZR_STACKS_PYTHON] = ZEROUTE_STACKS_PYTHON};
     const char *run = secure_getenv("ZEROUTE_RUN");
     struct timespec real;
 
@@ -332,9 +335,7 @@ static void fill_header(struct zeroute_record_header *h) {
         .start_time = zr_record_time(),
         .start_real = (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec,
         .flags = zr_reserved_is_allocated() ? ZEROUTE_RECORD_RESERVED_SAME : 0,
-        .stacks = zr_config.stacks == ZR_STACKS_OFF      ? ZEROUTE_STACKS_OFF
-                  : zr_config.stacks == ZR_STACKS_NATIVE ? ZEROUTE_STACKS_NATIVE
-                                                         : ZEROUTE_STACKS_PYTHON};
+        .stacks = stacks[zr_config.stacks]};
     snprintf(h->version, sizeof h->version, "%s", ZEROUTE_VERSION);
     snprintf(h->run_id, sizeof h->run_id, "%s", run ? run : "");
 }

@@ -274,7 +274,9 @@ static bool file_hold(int fd) {
     return mmap(NULL, COMPACT_PAGE, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED;
 }
 
-/* Under a name that nobody lists, then over the segment's own: a reader has one file or the other. */
+/*
+ * Under a name that nobody lists, then over the segment's own: a reader has one file or the other.
+ */
 static void file_exchange(int directory, const char *name, struct compact *c) {
     char other[48];
     int fd;

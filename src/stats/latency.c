@@ -25,7 +25,7 @@ ZR_COLD uint32_t zr_time_weight_slow(const struct zr_pace *p) {
 
 /* One in 65 to 192 quick calls, at random: a fixed interval could miss periodic calls. */
 static void pace_learn(struct zr_pace *p, uint64_t ns) {
-    p->left = 0;
+    p->untimed = 0;
     p->weight = 0;
     /* Every call is looked at that may be made to fail. */
     if (ns >= QUICK_NS || zr_config.inject.count) {
@@ -33,7 +33,7 @@ static void pace_learn(struct zr_pace *p, uint64_t ns) {
     } else if (p->streak == STREAK || ++p->streak == STREAK) {
         zr_thread.stats.random = zr_thread.stats.random * 1664525u + 1013904223u;
         p->weight = (uint8_t)(65 + (zr_thread.stats.random >> 25));
-        p->left = p->weight - 1;
+        p->untimed = p->weight - 1;
     }
 }
 

@@ -394,9 +394,9 @@ static inline void zr_library_tag(const struct zr_library *l, void *tag) {
  * timed.
  */
 struct zr_pace {
-    uint8_t left;   /* calls until one is timed */
-    uint8_t weight; /* how many calls that one will stand for; 0: one */
-    uint8_t streak; /* timed calls in a row that were quick, up to 64 */
+    uint8_t untimed; /* calls until one is timed */
+    uint8_t weight;  /* how many calls that one will stand for; 0: one */
+    uint8_t streak;  /* timed calls in a row that were quick, up to 64 */
 };
 
 /* Nanoseconds. CLOCK_MONOTONIC is that of latencies. No system call; some 20 ns. */
@@ -423,8 +423,8 @@ static inline uint32_t zr_time_weight(enum zr_entry e, size_t bytes) {
     struct zr_pace *p =
         zr_thread.stats.pace ? &zr_thread.stats.pace[zr_power_of(bytes) * ZR_ENTRIES + e] : NULL;
 
-    if (likely(p) && likely(p->left)) {
-        p->left--;
+    if (likely(p) && likely(p->untimed)) {
+        p->untimed--;
         return 0;
     }
     return zr_time_weight_slow(p);

@@ -131,7 +131,7 @@ static bool is_reused(size_t size) {
 }
 
 /* What the runtime would give back is reused once no command can use it any more. */
-static bool may_be_proven(void) {
+static bool reuses_once_proven(void) {
     return zr_config.cache && zr_config.reuse == ZR_REUSE_PROVEN && zr_work_is_sure();
 }
 
@@ -160,7 +160,7 @@ static ze_result_t route_allocate(struct zr_op *op, const struct zr_practice *pr
                          .alignment = alignment,
                          .residents = practice->residents,
                          .flags = ZR_BLOCK_SYCL,
-                         .reusable = is_reused(size) || may_be_proven(),
+                         .reusable = is_reused(size) || reuses_once_proven(),
                          .out = out};
     struct zr_block *b;
     ze_result_t result;

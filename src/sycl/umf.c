@@ -70,7 +70,7 @@ static struct { /* what we call of UMF: set once, under the lock; codes are umf_
 
 /* An operation of the pool: our hooks see the provider's calls below it, and their blocks are the
  * pool's. */
-static void enter(struct zr_op *op, const struct pool *p, enum zr_entry entry) {
+static void pool_op_begin(struct zr_op *op, const struct pool *p, enum zr_entry entry) {
     *op = (struct zr_op){.library = p->library,
                          .hook = p->hook,
                          .entry = (uint16_t)entry,
@@ -99,7 +99,7 @@ static struct zr_block *provider_alloc(const struct pool *p, size_t size, size_t
     ze_result_t result;
     void *out = NULL;
 
-    enter(&op, p, ZR_E_pool_malloc);
+    pool_op_begin(&op, p, ZR_E_pool_malloc);
     room = zr_room_begin(&op, p->number);
     do {
         result = provide(&op, p, size, alignment, code, &out);
@@ -120,8 +120,11 @@ static struct zr_block *provider_alloc(const struct pool *p, size_t size, size_t
 static int provider_free(const struct pool *p, struct zr_block *b) {
     struct zr_op op __attribute__((cleanup(zr_op_end)));
 
-    enter(&op, p, ZR_E_pool_free);
-    /* What the provider was asked for: a block of the cache serves smaller sizes too, and check adds a red zone. */
+    pool_op_begin(&op, p, ZR_E_pool_free);
+    /*
+     * What the provider was asked for: a block of the cache serves smaller sizes too, and check
+     * adds a red zone.
+     */
     return umf.free(p->provider, (void *)b->base,
                     zr_config.check == ZR_CHECK_NONE ? b->held : b->size);
 }
@@ -172,8 +175,9 @@ static bool begin(struct pool *p, void *provider, size_t reuses_up_to) {
 }
 
 /*
- * Blocks that are too large for the runtime's own pool. Under reuse:proven they stay in the cache of whole blocks, each
- * pool's apart from the others': they are filed under the pool instead of their context.
+ * Blocks that are too large for the runtime's own pool. Under reuse:proven they stay in the cache
+ * of whole blocks, each pool's apart from the others': they are filed under the pool instead of
+ * their context.
  */
 static bool keeps_direct(void) {
     return zr_config.cache && zr_config.reuse == ZR_REUSE_PROVEN && zr_work_is_sure();
@@ -251,14 +255,14 @@ static bool free_direct(struct pool *p, struct zr_block *b) {
 
 /* With cache:off each block is the provider's: those that the runtime's own pool would have held go
  * with the pool. */
-static bool leave(struct zr_block *b, void *arg) {
+static bool release_with_pool(struct zr_block *b, void *arg) {
     struct pool *p = arg;
 
     if (zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE ||
         !(zr_block_flags(b) & ZR_BLOCK_DIRECT) || b->owner != p)
         return true;
     if (__atomic_load_n(&b->size, __ATOMIC_RELAXED) <= p->goes_up_to) {
-        zr_registry_piece_leaves(p->number, (const void *)b->base);
+        zr_registry_piece_freed(p->number, (const void *)b->base);
         free_direct(p, b);
     } else {
         b->owner = NULL; /* another pool may lie there soon */
@@ -276,7 +280,7 @@ static void end(struct pool *p) {
     zr_pending_drain(ZR_ACCOUNTS, p);
     zr_cache_trim(ZR_ACCOUNTS, p);
     zr_cache_await(LEAVING_MS);
-    zr_block_each(leave, p);
+    zr_block_each(release_with_pool, p);
     zr_pool_delete(p->pool);
 }
 
@@ -353,7 +357,7 @@ static bool take_back(struct pool *p, void *ptr, const void *caller) {
     struct zr_block *b;
     size_t size = 0;
 
-    zr_registry_piece_leaves(p->number, ptr);
+    zr_registry_piece_freed(p->number, ptr);
     freed = zr_pool_free(p->pool, ptr, &size);
     b = freed == ZR_FREED_UNKNOWN ? direct_block(p, ptr) : NULL;
     if (b)
@@ -391,7 +395,7 @@ static int finalize(void *pool) {
     zr_fork_check();
     if (zr_exiting()) /* a thread may still be inside */
         return UMF_SUCCESS;
-    enter(&op, p, ZR_E_pool_free);
+    pool_op_begin(&op, p, ZR_E_pool_free);
     end(p);
     free(p);
     return UMF_SUCCESS;
@@ -405,7 +409,7 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
 
     if (zr_exiting()) /* nothing is registered any more */
         return umf.alloc(p->provider, size, alignment, &out) ? NULL : out;
-    enter(&op, p, entry);
+    pool_op_begin(&op, p, entry);
     zr_fork_check();
     zr_control_check();
     zr_count_call(entry, ZR_VIA_POOL);
@@ -463,7 +467,7 @@ static int pool_free(void *pool, void *ptr) {
 
     if (unlikely(!ptr || zr_exiting()))
         return UMF_SUCCESS;
-    enter(&op, pool, ZR_E_pool_free);
+    pool_op_begin(&op, pool, ZR_E_pool_free);
     zr_fork_check();
     zr_control_check();
     zr_count_call(ZR_E_pool_free, ZR_VIA_POOL);
@@ -502,7 +506,7 @@ static struct ops ours = {.initialize = initialize,
                           .ext_trim_memory = pool_trim};
 
 /* Adopts the first UMF that asks: the version of its ops, and the two functions of its provider. */
-static bool adopt(uint32_t version, const void *caller) {
+static bool adopt_ops(uint32_t version, const void *caller) {
     __typeof__(umf.alloc) alloc =
         (__typeof__(umf.alloc))zr_definition("umfMemoryProviderAlloc", caller);
     __typeof__(umf.free) back =
@@ -531,7 +535,7 @@ static bool is_possible(uint32_t version, const void *caller) {
         why = "a UMF whose pools have a layout that is not known";
     else if (zr_runtime_is_foreign())
         why = ZR_RUNTIME_NOT_KNOWN;
-    else if (!adopt(version, caller))
+    else if (!adopt_ops(version, caller))
         why = "a second UMF in this process, or one without providers";
     if (why)
         zr_route_pool_refused(why);

@@ -1,6 +1,7 @@
 /*
- * Command lists, queues, fences, events and their pools, by handle: a hash table with chains, which is read without a
- * lock. Entries stay for ever, since drivers use the same few addresses again; one that was destroyed is marked.
+ * Command lists, queues, fences, events and their pools, by handle: a hash table with chains, which
+ * is read without a lock. Entries stay for ever, since drivers use the same few addresses again;
+ * one that was destroyed is marked.
  */
 #include "work/runner.h"
 
@@ -68,7 +69,9 @@ static struct object *live_object(const void *handle, enum class class) {
     return o && !__atomic_load_n(&o->gone, __ATOMIC_ACQUIRE) ? o : NULL;
 }
 
-/* The entry of a handle, which may be that of an object before; NULL if there is no memory for it. */
+/*
+ * The entry of a handle, which may be that of an object before; NULL if there is no memory for it.
+ */
 static void *enter_object(const void *handle, enum class class, size_t size) {
     struct object *o = find_object(handle, class), **at;
 
@@ -89,7 +92,8 @@ static void *enter_object(const void *handle, enum class class, size_t size) {
     }
     zr_unlock(&table_lock);
     if (!o)
-        zr_work_lost("there was no memory for the books of %u lists, queues and events", OBJECTS_MOST);
+        zr_work_lost("there was no memory for the books of %u lists, queues and events",
+                     OBJECTS_MOST);
     return o;
 }
 
@@ -97,9 +101,10 @@ static void mark_gone(struct object *o, bool gone) {
     __atomic_store_n(&o->gone, gone, __ATOMIC_RELEASE);
 }
 
-/* --- lists and queues --------------------------------------------------------------------------------------------- */
+/* --- lists and queues ------------------------------------------------------------------------- */
 
-static void runner_made(const void *handle, unsigned device, bool later, bool in_order, bool synchronous) {
+static void runner_made(const void *handle, unsigned device, bool later, bool in_order,
+                        bool synchronous) {
     struct runner_object *o = enter_object(handle, CLASS_RUNNER, sizeof *o);
 
     if (!o)
@@ -113,7 +118,8 @@ static void runner_made(const void *handle, unsigned device, bool later, bool in
     mark_gone(&o->object, false);
 }
 
-void zr_work_list_made(const void *list, unsigned device, bool immediate, bool in_order, bool synchronous) {
+void zr_work_list_made(const void *list, unsigned device, bool immediate, bool in_order,
+                       bool synchronous) {
     if (zr_work_is_watched())
         runner_made(list, device, !immediate, in_order, synchronous);
 }
@@ -160,10 +166,11 @@ unsigned zr_work_device(const void *handle) {
     return o ? __atomic_load_n(&o->device, __ATOMIC_RELAXED) : UINT16_MAX;
 }
 
-/* --- fences and events -------------------------------------------------------------------------------------------- */
+/* --- fences and events ------------------------------------------------------------------------ */
 
 void zr_work_pool_made(const void *handle, bool shared, bool counter_based) {
-    struct pool *pool = zr_work_is_watched() ? enter_object(handle, CLASS_POOL, sizeof *pool) : NULL;
+    struct pool *pool =
+        zr_work_is_watched() ? enter_object(handle, CLASS_POOL, sizeof *pool) : NULL;
 
     if (!pool)
         return;
@@ -249,8 +256,8 @@ void zr_work_signals_begin(const void *handle) {
 }
 
 /*
- * Without a reset the event may have been signalled before, and a wait for it would prove nothing. A counter is
- * replaced by each submission that signals it.
+ * Without a reset the event may have been signalled before, and a wait for it would prove nothing.
+ * A counter is replaced by each submission that signals it.
  */
 void zr_work_signals_end(const void *handle, const struct zr_submission *submission, bool good) {
     struct signal *s = (struct signal *)live_object(handle, CLASS_SIGNAL);

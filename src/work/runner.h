@@ -21,8 +21,8 @@ struct zr_runner {
     uint64_t begun;                 /* the newest submission */
     uint64_t proved;                /* the newest that is proven with all before it */
     uint64_t window;                /* bit n: submission proved + 1 + n is proven */
-    uint64_t oldest;                /* atomic: the epoch of the oldest that is not; UINT64_MAX: there is none */
-    unsigned marks;                 /* where epochs begin among those that are not proven */
+    uint64_t oldest; /* atomic: the epoch of the oldest that is not; UINT64_MAX: there is none */
+    unsigned marks;  /* where epochs begin among those that are not proven */
     struct runner_mark mark[RUNNER_MARKS];
     uint16_t device;
     bool in_order, synchronous;
@@ -31,7 +31,10 @@ struct zr_runner {
 
 #pragma GCC visibility push(hidden)
 
-/* For a list or queue that was created where another one was: what that one has left is not proven by it. */
+/*
+ * For a list or queue that was created where another one was: what that one has left is not proven
+ * by it.
+ */
 void zr_runner_renew(struct zr_runner *r, unsigned device, bool in_order, bool synchronous);
 /* Whether this submission is proven; false for number 0. */
 bool zr_runner_is_proven(struct zr_runner *r, uint64_t number);

@@ -12,9 +12,10 @@ static uint64_t epoch = 1;        /* atomic */
 static struct zr_runner *runners; /* atomic; of all runners, which are never freed */
 static bool is_lost;              /* atomic */
 static char why[200];
-static uint64_t checked_libraries; /* atomic: the list of libraries as it was when no other driver was found there */
+/* Atomic: the list of libraries as it was when no other driver was found there. */
+static uint64_t checked_libraries;
 
-/* --- one runner --------------------------------------------------------------------------------------------------- */
+/* --- one runner ------------------------------------------------------------------------------- */
 
 struct zr_runner *zr_runner_new(unsigned device, bool in_order, bool synchronous) {
     struct zr_runner *r = zr_piece(sizeof *r);
@@ -26,7 +27,8 @@ struct zr_runner *zr_runner_new(unsigned device, bool in_order, bool synchronous
     r->oldest = NEVER;
     zr_runner_renew(r, device, in_order, synchronous);
     r->next = __atomic_load_n(&runners, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(&runners, &r->next, r, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+    while (!__atomic_compare_exchange_n(&runners, &r->next, r, false, __ATOMIC_RELEASE,
+                                        __ATOMIC_RELAXED))
         ;
     return r;
 }
@@ -39,7 +41,10 @@ void zr_runner_renew(struct zr_runner *r, unsigned device, bool in_order, bool s
     zr_unlock(&r->lock);
 }
 
-/* The caller holds the lock. Submissions of a later epoch are put to the one before when there is no place for more. */
+/*
+ * The caller holds the lock. Submissions of a later epoch are put to the one before when there is
+ * no place for more.
+ */
 static void note_epoch(struct zr_runner *r) {
     uint64_t now = __atomic_load_n(&epoch, __ATOMIC_SEQ_CST);
 
@@ -77,15 +82,18 @@ static void take_note(struct zr_runner *r) {
     r->inside--;
 }
 
-/* Whether this thread is inside, first of all. Only the thread itself makes that true, so no lock is needed. */
+/*
+ * Whether this thread is inside, first of all. Only the thread itself makes that true, so no lock
+ * is needed.
+ */
 static bool is_inside(const struct zr_runner *r) {
     return __atomic_load_n(&r->thread, __ATOMIC_RELAXED) == &zr_thread &&
            __atomic_load_n(&r->returned, __ATOMIC_RELAXED) != r->inside_first;
 }
 
 /*
- * A call that passes a second hook on its way down is a submission already. What longjmp has left inside stays inside:
- * such a runner is never proven again.
+ * A call that passes a second hook on its way down is a submission already. What longjmp has left
+ * inside stays inside: such a runner is never proven again.
  */
 struct zr_submission zr_work_begin(struct zr_runner *r) {
     struct zr_submission s = {.runner = NULL};
@@ -146,7 +154,10 @@ void zr_work_prove(struct zr_runner *r, uint64_t number) {
     zr_unlock(&r->lock);
 }
 
-/* On a runner without an order a proof counts for one submission: the 64 after the last proven one are kept apart. */
+/*
+ * On a runner without an order a proof counts for one submission: the 64 after the last proven one
+ * are kept apart.
+ */
 void zr_work_prove_one(struct zr_runner *r, uint64_t number) {
     if (r->in_order) {
         zr_work_prove(r, number);
@@ -168,7 +179,8 @@ bool zr_runner_is_proven(struct zr_runner *r, uint64_t number) {
     bool proven;
 
     zr_lock(&r->lock);
-    proven = number && (number <= r->proved || (number - r->proved <= 64 && r->window >> (number - r->proved - 1) & 1));
+    proven = number && (number <= r->proved ||
+                        (number - r->proved <= 64 && r->window >> (number - r->proved - 1) & 1));
     zr_unlock(&r->lock);
     return proven;
 }
@@ -183,7 +195,7 @@ void zr_work_each(unsigned device, void (*see)(struct zr_runner *runner, void *a
             see(r, arg);
 }
 
-/* --- all runners -------------------------------------------------------------------------------------------------- */
+/* --- all runners ------------------------------------------------------------------------------ */
 
 uint64_t zr_work_freed(void) {
     return __atomic_fetch_add(&epoch, 1, __ATOMIC_SEQ_CST);
@@ -200,7 +212,7 @@ uint64_t zr_work_proven(void) {
     return least;
 }
 
-/* --- what may have been missed ------------------------------------------------------------------------------------ */
+/* --- what may have been missed ---------------------------------------------------------------- */
 
 static bool is_video_driver(const char *file) {
     return strncmp(file, "iHD_drv_video", 13) == 0 || strncmp(file, "libmfx-gen", 10) == 0;
@@ -267,8 +279,8 @@ const char *zr_work_why(void) {
 
 bool zr_work_is_watched(void) {
     zr_config_load();
-    return (zr_config_at_start.cache &&
-            (zr_config_at_start.reuse == ZR_REUSE_PROVEN || zr_config_at_start.residency == ZR_RESIDENCY_OWNER)) ||
+    return (zr_config_at_start.cache && (zr_config_at_start.reuse == ZR_REUSE_PROVEN ||
+                                         zr_config_at_start.residency == ZR_RESIDENCY_OWNER)) ||
            zr_config_at_start.check != ZR_CHECK_NONE;
 }
 

@@ -1,12 +1,15 @@
 /*
- * The map of work/: what the program has given its devices to do, and what of it is proven to be done.
+ * The map of work/: what the program has given its devices to do, and what of it is proven to be
+ * done.
  *
- * A *runner* is what executes submissions: an immediate command list, or a command queue. Each submission has a number
- * on its runner, and the epoch in which it was made. The epoch advances with every free, so a block that was freed in
- * epoch e can be used only by submissions of epoch e and before: it is idle once all of them are proven.
+ * A *runner* is what executes submissions: an immediate command list, or a command queue. Each
+ * submission has a number on its runner, and the epoch in which it was made. The epoch advances
+ * with every free, so a block that was freed in epoch e can be used only by submissions of epoch e
+ * and before: it is idle once all of them are proven.
  *
- * Only what the driver has answered proves anything: a wait that succeeded for a list, a queue, a device, a fence or an
- * event. A wait proves what had been submitted, and had returned from the driver, when it began.
+ * Only what the driver has answered proves anything: a wait that succeeded for a list, a queue, a
+ * device, a fence or an event. A wait proves what had been submitted, and had returned from the
+ * driver, when it began.
  */
 #ifndef ZEROUTE_WORK_H
 #define ZEROUTE_WORK_H
@@ -17,12 +20,15 @@
 
 struct zr_runner;
 
-/* --- submissions.c: runners, epochs, and what is proven ----------------------------------------------------------- */
+/* --- submissions.c: runners, epochs, and what is proven --------------------------------------- */
 struct zr_submission {
     struct zr_runner *runner; /* NULL: nothing to end */
     uint64_t number;          /* on that runner */
 };
-/* Begins a submission, before the driver is called. One locked instruction if the runner is known to nobody else. */
+/*
+ * Begins a submission, before the driver is called. One locked instruction if the runner is known
+ * to nobody else.
+ */
 struct zr_submission zr_work_begin(struct zr_runner *runner);
 /* The driver has returned. */
 void zr_work_end(const struct zr_submission *s);
@@ -44,32 +50,38 @@ static inline bool zr_work_is_idle(uint64_t epoch) {
 }
 
 /*
- * Whether everything that a device was given was seen. Once something may have been missed, nothing counts as proven
- * for the rest of the process; it is said once, and zr_work_why() has the reason ("" until then). Returns false too
- * while it cannot be told.
+ * Whether everything that a device was given was seen. Once something may have been missed, nothing
+ * counts as proven for the rest of the process; it is said once, and zr_work_why() has the reason
+ * ("" until then). Returns false too while it cannot be told.
  */
 bool zr_work_is_sure(void);
 ZR_COLD void zr_work_lost(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *zr_work_why(void);
-/* Somebody asks what is idle, or which cards copy: the entry points of work.def are hooked. Decided by the settings at
- * the start. */
+/*
+ * Somebody asks what is idle, or which cards copy: the entry points of work.def are hooked. Decided
+ * by the settings at the start.
+ */
 bool zr_work_is_watched(void);
 void zr_work_fork_child(void);
 
-/* --- by_handle.c: lists, queues, fences and events by handle ------------------------------------------------------ */
+/* --- by_handle.c: lists, queues, fences and events by handle ---------------------------------- */
 struct zr_runner *zr_runner_new(unsigned device, bool in_order, bool synchronous);
 bool zr_runner_is_synchronous(const struct zr_runner *runner);
 
 /* After their creation has succeeded. */
-void zr_work_list_made(const void *list, unsigned device, bool immediate, bool in_order, bool synchronous);
+void zr_work_list_made(const void *list, unsigned device, bool immediate, bool in_order,
+                       bool synchronous);
 void zr_work_queue_made(const void *queue, unsigned device, bool synchronous);
 /*
- * A list or a queue is being destroyed: the specification makes the caller vouch that nothing executes there any more.
- * The second function says whether it was.
+ * A list or a queue is being destroyed: the specification makes the caller vouch that nothing
+ * executes there any more. The second function says whether it was.
  */
 struct zr_submission zr_work_runner_going(const void *handle);
 void zr_work_runner_gone(const void *handle, const struct zr_submission *last, bool gone);
-/* Events of such a pool may be signalled by others, or are counters (a signal replaces the one before). */
+/*
+ * Events of such a pool may be signalled by others, or are counters (a signal replaces the one
+ * before).
+ */
 void zr_work_pool_made(const void *pool, bool shared, bool counter_based);
 void zr_work_pool_shared(const void *pool);
 void zr_work_event_made(const void *event, const void *pool, bool counter_based);
@@ -77,14 +89,23 @@ void zr_work_event_gone(const void *event);
 void zr_work_fence_made(const void *fence, bool signalled);
 void zr_work_fence_gone(const void *fence);
 
-/* The runner of an immediate list or a queue. NULL for a list that runs later, on a queue (*later), or is not known. */
+/*
+ * The runner of an immediate list or a queue. NULL for a list that runs later, on a queue (*later),
+ * or is not known.
+ */
 struct zr_runner *zr_work_runner(const void *handle, bool *later);
 /* Of a list or queue; UINT16_MAX if it is not known. */
 unsigned zr_work_device(const void *handle);
-/* An event or a fence is about to be signalled by a submission: until zr_work_signals_end() it proves nothing. */
+/*
+ * An event or a fence is about to be signalled by a submission: until zr_work_signals_end() it
+ * proves nothing.
+ */
 void zr_work_signals_begin(const void *handle);
 void zr_work_signals_end(const void *handle, const struct zr_submission *s, bool good);
-/* It was, or may be, signalled by something else: it proves nothing until it is reset; for ever if `ever`. */
+/*
+ * It was, or may be, signalled by something else: it proves nothing until it is reset; for ever if
+ * `ever`.
+ */
 void zr_work_signal_unknown(const void *handle, bool ever);
 void zr_work_signal_reset(const void *handle);
 

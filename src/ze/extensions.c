@@ -63,5 +63,5 @@ ze_result_t zr_x_zexDriverImportExternalPointer(ze_driver_handle_t driver, void 
 ze_result_t zr_x_zexDriverReleaseImportedPointer(ze_driver_handle_t driver, void *ptr) {
     struct zr_object *o = is_seen() ? zr_object_take(ptr) : NULL;
 
-    return zr_object_left(o, REAL(zexDriverReleaseImportedPointer)(driver, ptr));
+    return zr_object_answered(o, REAL(zexDriverReleaseImportedPointer)(driver, ptr));
 }

@@ -192,5 +192,5 @@ ze_result_t zr_on_zeMemCloseIpcHandle(struct zr_arrival from, ze_context_handle_
     ze_result_t result = ZR_DOWN(&op, zeMemCloseIpcHandle, 0, (context, ptr));
     if (result == ZE_RESULT_SUCCESS)
         zr_policy_closed(ptr);
-    return zr_registry_left(b, result);
+    return zr_registry_answered(b, result);
 }

@@ -43,14 +43,14 @@ ze_result_t zr_on_zeDeviceGetProperties(struct zr_arrival from, ze_device_handle
 
 /* SYCL's global_mem_size is the physical size where the driver reports it, else the total. */
 static void report_region(unsigned number, ze_device_memory_properties_t *region,
-                          uint64_t *total_left, uint64_t *physical_left) {
+                          uint64_t *total_remaining, uint64_t *physical_remaining) {
     ze_device_memory_ext_properties_t *more =
         zr_chained(region, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES);
     struct zr_ze_usable_memory *usable = zr_chained(region, ZR_STYPE_DEVICE_USABLEMEM_SIZE);
 
-    zr_limit_report_part(number, total_left, &region->totalSize);
+    zr_limit_report_part(number, total_remaining, &region->totalSize);
     if (more)
-        zr_limit_report_part(number, physical_left, &more->physicalSize);
+        zr_limit_report_part(number, physical_remaining, &more->physicalSize);
     if (usable)
         zr_limit_report(number, NULL, &usable->bytes);
 }
@@ -60,7 +60,7 @@ ze_result_t zr_on_zeDeviceGetMemoryProperties(struct zr_arrival from, ze_device_
                                               ze_device_memory_properties_t *properties) {
     ZR_ENTER_OR_RETURN(zeDeviceGetMemoryProperties, (device, count, properties));
     uint32_t regions = properties && count ? *count : 0;
-    uint64_t total_left = UINT64_MAX, physical_left = UINT64_MAX;
+    uint64_t total_remaining = UINT64_MAX, physical_remaining = UINT64_MAX;
     unsigned number = regions ? zr_device_number(&op, device) : ZR_UNKNOWN_DEVICE;
     for (uint32_t i = 0; i < regions && number != ZR_UNKNOWN_DEVICE; i++)
         if (unlikely(zr_chained(&properties[i], ZR_STYPE_DEVICE_USABLEMEM_SIZE)))
@@ -69,7 +69,7 @@ ze_result_t zr_on_zeDeviceGetMemoryProperties(struct zr_arrival from, ze_device_
     if (result != ZE_RESULT_SUCCESS || number == ZR_UNKNOWN_DEVICE)
         return result;
     for (uint32_t i = 0; i < regions && i < *count; i++)
-        report_region(number, &properties[i], &total_left, &physical_left);
+        report_region(number, &properties[i], &total_remaining, &physical_remaining);
     return result;
 }
 

@@ -39,6 +39,6 @@ static uint64_t image_bytes(struct zr_op *op, ze_image_handle_t image) {
         struct zr_submission last = zr_work_runner_going(object);                                  \
         ze_result_t result = ZR_DOWN(&op, name, o ? o->bytes : 0, arguments);                      \
         zr_work_runner_gone(object, &last, result == ZE_RESULT_SUCCESS);                           \
-        return zr_object_left(o, result);                                                          \
+        return zr_object_answered(o, result);                                                      \
     }
 #include "base/entries.def"

@@ -1,6 +1,6 @@
 /*
- * What gives a device work, and what waits for it: each call is passed on as it is, and src/work/ is told before and
- * after it. `below` is the function that the hook stands in front of.
+ * What gives a device work, and what waits for it: each call is passed on as it is, and src/work/
+ * is told before and after it. `below` is the function that the hook stands in front of.
  */
 #include "policy/policy.h"
 #include "work/work.h"
@@ -19,7 +19,7 @@ static bool is_own_work(void) {
     return zr_exiting() || (above && !above->admits && !above->watch);
 }
 
-/* --- submissions -------------------------------------------------------------------------------------------------- */
+/* --- submissions ------------------------------------------------------------------------------ */
 
 struct task {
     bool is_first; /* it has not passed a hook before */
@@ -28,8 +28,9 @@ struct task {
 };
 
 /*
- * A call passes a second hook on its way down: that of the table behind the loader. It is followed once. What longjmp
- * leaves behind in zr_thread.work does no harm: the runner of that list is inside for ever, and so is never proven.
+ * A call passes a second hook on its way down: that of the table behind the loader. It is followed
+ * once. What longjmp leaves behind in zr_thread.work does no harm: the runner of that list is
+ * inside for ever, and so is never proven.
  */
 static struct task task_begin(const void *list, const void *event) {
     struct task t = {.signals = NULL};
@@ -67,8 +68,10 @@ static void task_end(const struct task *t, ze_result_t result) {
         zr_work_prove_one(t->submission.runner, t->submission.number);
 }
 
-/* The driver makes a block resident on the card that copies it, and so has it mirrored, whatever was
- * asked for. */
+/*
+ * The driver makes a block resident on the card that copies it, and so has it mirrored, whatever
+ * was asked for.
+ */
 static void lend(const void *list, const void *ptr) {
     struct zr_block *b = zr_map_find(ptr);
 
@@ -131,7 +134,7 @@ ze_result_t zr_does_zeCommandListAppendEventReset(zr_function below, ze_command_
     return result;
 }
 
-/* --- waits -------------------------------------------------------------------------------------------------------- */
+/* --- waits ------------------------------------------------------------------------------------ */
 
 static ze_result_t all_done(struct zr_runner *runner, uint64_t number, ze_result_t result) {
     if (runner && result == ZE_RESULT_SUCCESS)
@@ -208,7 +211,7 @@ AWAITS(zeEventHostSynchronize, event, event,
        (zr_function below, ze_event_handle_t event, uint64_t timeout), (event, timeout))
 AWAITS(zeEventQueryStatus, event, event, (zr_function below, ze_event_handle_t event), (event))
 
-/* --- what is created, changed and destroyed ----------------------------------------------------------------------- */
+/* --- what is created, changed and destroyed --------------------------------------------------- */
 
 static void list_made(const ze_command_list_desc_t *desc, unsigned number, const void *list) {
     zr_work_list_made(list, number, false, desc->flags & LIST_IN_ORDER, false);

@@ -22,8 +22,8 @@ ze_result_t zr_on_zeVirtualMemFree(struct zr_arrival from, ze_context_handle_t c
     ze_result_t result = ZR_DOWN(&op, zeVirtualMemFree, b ? b->held : 0, (context, start, size));
     if (result == ZE_RESULT_SUCCESS && b)
         zr_remap_released(start, b->held);
-    zr_object_left(mappings, result);
-    return zr_registry_left(b, result);
+    zr_object_answered(mappings, result);
+    return zr_registry_answered(b, result);
 }
 
 /* A driver that defers backing allocates only now, on a device that the call does not name. */

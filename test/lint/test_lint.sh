@@ -16,6 +16,7 @@ lint() {
     make -s lint
 }
 promise "no line is longer than 120 columns" test/lint/columns
+promise "src/ has 100 columns, one condition and one assignment at a time, and names of its own" test/lint/plain
 promise "cppcheck finds nothing in the library and the tools" lint
 
 # A copy of the sources in which rules are broken.
@@ -26,7 +27,7 @@ ln -s "$PWD/$B/lib" "$to/build/lib"
 # finds FILE LINE [CHECK]: with this line at the end of the file, test/lint/CHECK (layers) fails and names the file.
 finds() {
     local out code=0
-    cp "$to/$1" "$to/whole"
+    cp "$to/$1" "$to/whole" || return 1
     printf '%s\n' "$2" >>"$to/$1"
     out=$("$to/test/lint/${3:-layers}") || code=$?
     cp "$to/whole" "$to/$1"
@@ -36,7 +37,7 @@ finds() {
     }
 }
 includes() {
-    finds src/cache/map.c '#include "policy/policy.h"' && finds src/stats/host.c '#include "driver/driver.h"' &&
+    finds src/cache/map.c '#include "policy/policy.h"' && finds src/stats/stats.c '#include "driver/driver.h"' &&
         finds src/policy/room.c '#include "cache/fit.h"'
 }
 promise "an include upward, or of a private header, is found" includes
@@ -79,4 +80,14 @@ doors() {
 promise "a program that is started, or a file that is written, past the one door is found" doors
 columns() { finds src/cache/map.c "/* $(printf 'x%.0s' {1..115}) */" columns; }
 promise "a line of 121 columns is found" columns
+plain() {
+    finds src/cache/map.c "/* $(printf 'x%.0s' {1..95}) */" plain &&
+        finds src/cache/map.c 'static int f(int a) { return a > 2 ? 1 : a > 1 ? 2 : 3; }' plain &&
+        finds src/cache/map.c 'static int f(int a) { return a ? g(a > 1 ? 2 : 3) : 4; }' plain &&
+        finds src/cache/map.c 'static void f(int a) { if ((a = g())) h(a); }' plain &&
+        finds src/cache/map.c 'static void f(int a) { h(a = g()); }' plain &&
+        finds src/cache/map.c "static bool precedes(int a) { return a; }" plain &&
+        ! finds src/cache/map.c 'static void f(int a) { while ((a = g(a ? 1 : 2, a ? 3 : 4))) h(a == 1); }' plain >/dev/null
+}
+promise "101 columns, conditions and assignments inside others, and one name twice are found in src/" plain
 kept

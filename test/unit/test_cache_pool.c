@@ -318,16 +318,16 @@ END_TEST
 
 START_TEST(trim_gives_entirely_free_segments_back) {
     char *p[4], *q = take(512);
-    uint32_t returned = zr_cache_left();
+    uint32_t returned = zr_cache_withdrawals();
 
     for (int i = 0; i < 4; i++)
         p[i] = take(20 * MIB);
     for (int i = 0; i < 4; i++)
         give(p[i]);
     ck_assert_uint_eq(counts().whole_free, 80 * MIB);
-    ck_assert_uint_eq(zr_cache_left(), returned);
+    ck_assert_uint_eq(zr_cache_withdrawals(), returned);
     ck_assert_uint_eq(zr_pool_trim(pool, 50 * MIB), 40 * MIB);
-    ck_assert_uint_ne(zr_cache_left(), returned);
+    ck_assert_uint_ne(zr_cache_withdrawals(), returned);
     ck_assert_uint_eq(zr_pool_trim(pool, 0), 40 * MIB);
     ck_assert_uint_eq(zr_pool_trim(pool, 0), 0);
     ck_assert_uint_eq(driver.held, 2 * MIB);

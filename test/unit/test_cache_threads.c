@@ -160,7 +160,7 @@ static void *trim_all(void *arg) {
 
 START_TEST(await_waits_until_others_have_given_back_what_they_took_out) {
     pthread_t thread;
-    uint32_t before = zr_cache_left();
+    uint32_t before = zr_cache_withdrawals();
 
     zr_cache_setup(slow_release, UINT32_MAX);
     put(get(65536));
@@ -172,7 +172,7 @@ START_TEST(await_waits_until_others_have_given_back_what_they_took_out) {
     ck_assert_int_eq(__atomic_load_n(&slow_done, __ATOMIC_ACQUIRE), 0);
     zr_cache_await(5000);
     ck_assert_int_eq(__atomic_load_n(&slow_done, __ATOMIC_ACQUIRE), 1);
-    ck_assert_uint_ne(zr_cache_left(), before);
+    ck_assert_uint_ne(zr_cache_withdrawals(), before);
     pthread_join(thread, NULL);
 }
 END_TEST
