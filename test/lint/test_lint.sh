@@ -87,7 +87,8 @@ plain() {
         finds src/cache/map.c 'static void f(int a) { if ((a = g())) h(a); }' plain &&
         finds src/cache/map.c 'static void f(int a) { h(a = g()); }' plain &&
         finds src/cache/map.c "static bool precedes(int a) { return a; }" plain &&
-        ! finds src/cache/map.c 'static void f(int a) { while ((a = g(a ? 1 : 2, a ? 3 : 4))) h(a == 1); }' plain >/dev/null
+        ! finds src/cache/map.c 'static void f(int a) { while ((a = g(a ? 1 : 2, a ? 3 : 4))) h(a == 1); }' plain \
+            >/dev/null
 }
 promise "101 columns, conditions and assignments inside others, and one name twice are found in src/" plain
 kept
