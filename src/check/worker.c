@@ -438,9 +438,19 @@ static bool is_rested(void *ticket) {
     return rested >= *(uint64_t *)ticket && !restless;
 }
 
+/*
+ * Whether the worker may free the block later than the program does. Not what others may refer to:
+ * the driver may close what it shares by a number that has another owner by then.
+ */
+static bool may_leave_late(const struct zr_checked *c, enum zr_use use) {
+    return use != ZR_USE_POSSIBLE &&
+           !(zr_block_flags(c->block) & (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED));
+}
+
 bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, enum zr_use use) {
     const struct zr_checked_list *freed = &zr_check_list[ZR_CHECKED_FREED];
-    bool works = worker_runs(), idle = use == ZR_USE_ENDED, armed, done, stuck, ours;
+    bool works = worker_runs(), idle = use == ZR_USE_ENDED, late = may_leave_late(c, use);
+    bool armed, done, stuck, ours;
     struct request r = {.c = c};
     uint64_t mine;
 
@@ -483,7 +493,7 @@ bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison
         return true;
     zr_lock(&zr_check_lock);
     /* The worker looks at it later, and gives it back. */
-    ours = works && use != ZR_USE_POSSIBLE && (!done || c == in_hand);
+    ours = works && late && (!done || c == in_hand);
     stuck = !ours && c == in_hand && touching;
     c->ticket = ours ? ++tickets : 0;
     if (ours)
@@ -492,6 +502,8 @@ bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison
         checked_forget(c);
     zr_unlock(&zr_check_lock);
     worker_changed();
+    if (!done && !late && !ours)
+        zr_check_count(ZR_FOUND_UNVERIFIED, 1);
     if (stuck)
         /* For a command of ours: the driver would wait for it, too. */
         worker_await(is_done, &r, 10 * TIME_LIMIT);

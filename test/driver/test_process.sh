@@ -62,7 +62,7 @@ ipc_again() { # ipc_again BED CARDS CONF [close-first]
 }
 for bed in sim intel; do
     for cards in 1 2; do
-        for conf in preset:observe stats:on check:all; do
+        for conf in preset:observe stats:on check:all check:all,check_wait:0s; do
             promise "IPC again on $bed with $cards cards, $conf" ipc_again $bed $cards $conf close-first
             promise "and closed late on $bed with $cards cards, $conf" ipc_again $bed $cards $conf
         done

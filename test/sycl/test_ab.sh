@@ -50,7 +50,7 @@ j = json.load(open(sys.argv[1]))
 m = j["analysis"]["metrics"]
 mirror = lambda arm: m["host.mirror"]["arms"][arm]["median"] / 2**20
 outcome = lambda arm, name="host.mirror": m[name]["arms"][arm]["outcome"]
-own = 24  # what the driver takes of host memory for itself, some 17 MiB, is in GPUActive as well
+own = 24  # what the driver takes of host memory for itself, up to 17 MiB when it was sampled, is in GPUActive as well
 hashes = {r["fingerprint"]["output"] for r in j["runs"]}
 if not eval(sys.argv[2]):
     print("not so:", sys.argv[2], [mirror(a) for a in range(len(j["arms"]))], j["analysis"]["reasons"])
@@ -66,7 +66,7 @@ the_table() {
 route_on() { ab "$1" --runs 5 --a route:native --b route:auto --c route:sycl; }
 
 promise "what ends the mirror is compared and gets a verdict" the_table
-promise "as it is, every device byte is mirrored" of '255 < mirror(0) - mirror(1) < 258'
+promise "as it is, every device byte is mirrored" of '256 - own < mirror(0) - mirror(1) < 256 + own'
 promise "residency:owner ends it" of 'mirror(1) < own and outcome(1) == "less"'
 promise "backing:eager ends it" of 'mirror(2) < own and outcome(2) == "less"'
 promise "the runtime's own variable ends it" of 'mirror(3) < own and outcome(3) == "less"'
