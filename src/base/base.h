@@ -335,8 +335,8 @@ enum zr_answer zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), voi
  */
 bool zr_elf_generation(uint64_t *out);
 /*
- * Whether a library with such a file name is loaded; and whether in any namespace: those of dlmopen
- * have no preload.
+ * Whether a library with such a file name is loaded; and whether in a namespace of dlmopen, where
+ * there is no preload (known from glibc 2.35 on).
  */
 enum zr_answer zr_elf_named(bool (*named)(const char *file));
 enum zr_answer zr_elf_elsewhere(bool (*named)(const char *file));

@@ -190,40 +190,61 @@ enum zr_answer zr_elf_named(bool (*named)(const char *file)) {
 /* --- other namespaces ------------------------------------------------------------------------- */
 
 /*
- * glibc's r_debug; from 2.35 on, where there is more than one namespace, r_version is 2 and they
- * are chained.
+ * glibc's r_debug; from 2.35 on, where there is more than one namespace, the r_version of the first
+ * is 2 and they are chained.
  */
 struct namespaces {
     struct r_debug one;
     const struct namespaces *next;
 };
 
-/* Through DT_DEBUG of the program, as a debugger does. */
-static int find_namespaces(struct dl_phdr_info *info, size_t size, void *arg) {
-    (void)size;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Dyn) *d = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+struct elsewhere {
+    bool (*named)(const char *file);
+    bool found;
+};
 
-        if (info->dlpi_phdr[i].p_type != PT_DYNAMIC)
+/* Through DT_DEBUG of the program, as a debugger does. */
+static const struct namespaces *first_namespace(const struct dl_phdr_info *program) {
+    for (int i = 0; i < program->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &program->dlpi_phdr[i];
+        const ElfW(Dyn) *d = (const void *)(program->dlpi_addr + p->p_vaddr);
+
+        if (p->p_type != PT_DYNAMIC)
             continue;
         for (; d->d_tag != DT_NULL; d++)
             if (d->d_tag == DT_DEBUG)
-                *(const struct namespaces **)arg = (const struct namespaces *)d->d_un.d_ptr;
+                return (const struct namespaces *)d->d_un.d_ptr;
     }
+    return NULL;
+}
+
+static bool namespace_has(const struct namespaces *n, bool (*named)(const char *file)) {
+    for (const struct link_map *l = n->one.r_map; l; l = l->l_next) {
+        const char *slash = l->l_name ? strrchr(l->l_name, '/') : NULL;
+
+        if (slash && named(slash + 1))
+            return true;
+    }
+    return false;
+}
+
+/* Ends the walk at the first library, the program. While it lasts, no namespace changes. */
+static int visit_namespaces(struct dl_phdr_info *info, size_t size, void *arg) {
+    const struct namespaces *n = first_namespace(info);
+    struct elsewhere *e = arg;
+
+    (void)size;
+    if (!n || n->one.r_version < 2)
+        return 1;
+    for (n = n->next; n && !e->found; n = n->next)
+        e->found = namespace_has(n, e->named);
     return 1;
 }
 
 enum zr_answer zr_elf_elsewhere(bool (*named)(const char *file)) {
-    const struct namespaces *n = NULL;
+    struct elsewhere e = {.named = named};
 
-    if (walk(find_namespaces, &n) == ZR_LIST_BUSY)
+    if (walk(visit_namespaces, &e) == ZR_LIST_BUSY)
         return ZR_LIST_BUSY;
-    for (; n; n = n->one.r_version > 1 ? n->next : NULL)
-        for (const struct link_map *l = n->one.r_map; l; l = l->l_next) {
-            const char *slash = l->l_name ? strrchr(l->l_name, '/') : NULL;
-
-            if (slash && named(slash + 1))
-                return ZR_LIST_FOUND;
-        }
-    return ZR_LIST_ABSENT;
+    return e.found ? ZR_LIST_FOUND : ZR_LIST_ABSENT;
 }

@@ -130,10 +130,14 @@ void zr_work_queue_made(const void *queue, unsigned device, bool synchronous) {
         runner_made(queue, device, false, false, synchronous);
 }
 
-struct zr_submission zr_work_runner_going(const void *handle) {
+/* The driver may give a pool's handle to one that is opened from another process, and that is not seen. */
+struct zr_submission zr_work_going(const void *handle) {
     struct runner_object *o = (struct runner_object *)live_object(handle, CLASS_RUNNER);
+    struct object *pool = live_object(handle, CLASS_POOL);
     struct zr_submission last = {.runner = NULL};
 
+    if (pool)
+        mark_gone(pool, true);
     if (!o)
         return last;
     mark_gone(&o->object, true);
@@ -144,7 +148,7 @@ struct zr_submission zr_work_runner_going(const void *handle) {
     return last;
 }
 
-void zr_work_runner_gone(const void *handle, const struct zr_submission *last, bool gone) {
+void zr_work_gone(const void *handle, const struct zr_submission *last, bool gone) {
     struct object *o = find_object(handle, CLASS_RUNNER);
 
     if (gone && last->runner)

@@ -12,8 +12,7 @@ static uint64_t epoch = 1;        /* atomic */
 static struct zr_runner *runners; /* atomic; of all runners, which are never freed */
 static bool is_lost;              /* atomic */
 static char why[200];
-/* Atomic: the list of libraries as it was when no other driver was found there. */
-static uint64_t checked_libraries;
+static uint64_t checked_libraries; /* atomic: the list of libraries in which nothing passed us */
 
 /* --- one runner ------------------------------------------------------------------------------- */
 
@@ -237,8 +236,24 @@ static enum zr_answer has_other_driver(void) {
     return runtime == ZR_LIST_FOUND ? ZR_LIST_ABSENT : ZR_LIST_FOUND;
 }
 
+static bool is_level_zero(const char *file) {
+    return strncmp(file, "libze_", 6) == 0;
+}
+
+/* What passes us by, *what; BUSY if the libraries cannot be listed now. */
+static enum zr_answer passes_by(const char **what) {
+    enum zr_answer found = has_other_driver();
+
+    *what = "another driver (OpenCL or video) uses the cards of this process";
+    if (found != ZR_LIST_ABSENT)
+        return found;
+    *what = "Level Zero was opened in a namespace of its own (dlmopen), where there is no preload";
+    return zr_elf_elsewhere(is_level_zero);
+}
+
 /* The list of libraries is read again whenever one was loaded. */
 bool zr_work_is_sure(void) {
+    const char *what;
     uint64_t now;
 
     if (!zr_work_is_watched() || __atomic_load_n(&is_lost, __ATOMIC_RELAXED))
@@ -247,9 +262,9 @@ bool zr_work_is_sure(void) {
         return false;
     if (likely(now == __atomic_load_n(&checked_libraries, __ATOMIC_RELAXED)))
         return true;
-    switch (has_other_driver()) {
+    switch (passes_by(&what)) {
     case ZR_LIST_FOUND:
-        zr_work_lost("another driver (OpenCL or video) uses the cards of this process");
+        zr_work_lost("%s", what);
         return false;
     case ZR_LIST_BUSY:
         return false;

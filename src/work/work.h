@@ -73,11 +73,13 @@ void zr_work_list_made(const void *list, unsigned device, bool immediate, bool i
                        bool synchronous);
 void zr_work_queue_made(const void *queue, unsigned device, bool synchronous);
 /*
- * A list or a queue is being destroyed: the specification makes the caller vouch that nothing
- * executes there any more. The second function says whether it was.
+/*
+ * A list, a queue or a pool of events is being destroyed. Of a list or a queue the specification
+ * makes the caller vouch that nothing executes there any more. The second function says whether it
+ * was.
  */
-struct zr_submission zr_work_runner_going(const void *handle);
-void zr_work_runner_gone(const void *handle, const struct zr_submission *last, bool gone);
+struct zr_submission zr_work_going(const void *handle);
+void zr_work_gone(const void *handle, const struct zr_submission *last, bool gone);
 /*
  * Events of such a pool may be signalled by others, or are counters (a signal replaces the one
  * before).

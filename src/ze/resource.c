@@ -36,9 +36,9 @@ static uint64_t image_bytes(struct zr_op *op, ze_image_handle_t image) {
     ze_result_t zr_on_##name ZR_ARRIVES(parameters) {                                              \
         ZR_ENTER_OR_RETURN(name, arguments);                                                       \
         struct zr_object *o = zr_object_take(object);                                              \
-        struct zr_submission last = zr_work_runner_going(object);                                  \
+        struct zr_submission last = zr_work_going(object);                                         \
         ze_result_t result = ZR_DOWN(&op, name, o ? o->bytes : 0, arguments);                      \
-        zr_work_runner_gone(object, &last, result == ZE_RESULT_SUCCESS);                           \
+        zr_work_gone(object, &last, result == ZE_RESULT_SUCCESS);                                  \
         return zr_object_answered(o, result);                                                      \
     }
 #include "base/entries.def"

@@ -5,6 +5,8 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int list_a, list_b, event, fence, pool;
 
@@ -178,6 +180,34 @@ START_TEST(an_event_that_was_reset_while_its_signal_was_to_come_proves_nothing_a
 }
 END_TEST
 
+START_TEST(an_event_in_the_place_of_one_whose_signal_is_to_come_proves_nothing) {
+    uint64_t epoch;
+
+    watch_work();
+    submit_with(&list_a, &event);
+    zr_work_event_gone(&event);
+    zr_work_event_made(&event, &pool, false);
+    submit_with(&list_b, &event);
+    epoch = zr_work_freed();
+    wait_for(&event);
+    synchronize(&list_a);
+    ck_assert(!zr_work_is_idle(epoch));
+}
+END_TEST
+
+/* Its handle may be that of an event which was opened from another process. */
+START_TEST(an_event_that_was_destroyed_proves_nothing) {
+    uint64_t epoch;
+
+    watch_work();
+    submit_with(&list_a, &event);
+    epoch = zr_work_freed();
+    zr_work_event_gone(&event);
+    wait_for(&event);
+    ck_assert(!zr_work_is_idle(epoch));
+}
+END_TEST
+
 START_TEST(a_counter_stands_for_its_newest_submission_alone) {
     int counter;
     struct zr_awaited before;
@@ -205,12 +235,15 @@ START_TEST(a_counter_stands_for_its_newest_submission_alone) {
 END_TEST
 
 START_TEST(what_others_may_signal_proves_nothing) {
-    int shared_pool, shared, of_unknown, signalled;
-    const void *const all[] = {&shared, &of_unknown, &signalled, &event};
+    int shared_pool, exported_pool, shared, exported, of_unknown, signalled;
+    const void *const all[] = {&shared, &exported, &of_unknown, &signalled, &event};
 
     watch_work();
     zr_work_pool_made(&shared_pool, true, false);
     zr_work_event_made(&shared, &shared_pool, false);
+    zr_work_pool_made(&exported_pool, false, false);
+    zr_work_pool_shared(&exported_pool);
+    zr_work_event_made(&exported, &exported_pool, false);
     zr_work_event_made(&of_unknown, &all, false);
     zr_work_fence_made(&signalled, true);
     zr_work_signal_unknown(&event, false);
@@ -225,6 +258,61 @@ START_TEST(what_others_may_signal_proves_nothing) {
 }
 END_TEST
 
+/* It was opened from another process: nobody told us that it was made. */
+START_TEST(a_pool_in_the_place_of_one_that_was_destroyed_is_not_known) {
+    struct zr_submission last;
+    uint64_t epoch;
+    int opened;
+
+    watch_work();
+    last = zr_work_going(&pool);
+    zr_work_gone(&pool, &last, true);
+    zr_work_event_made(&opened, &pool, false);
+    submit_with(&list_a, &opened);
+    epoch = zr_work_freed();
+    wait_for(&opened);
+    ck_assert(!zr_work_is_idle(epoch));
+}
+END_TEST
+
+/* Proofs are kept apart for 64 submissions after the last one before which all are proven. */
+START_TEST(a_proof_far_ahead_is_no_proof_of_another_submission) {
+    int events[70];
+    uint64_t epoch;
+
+    watch_work();
+    for (int i = 0; i < 70; i++) {
+        zr_work_event_made(&events[i], &pool, false);
+        submit_with(&list_b, &events[i]);
+    }
+    epoch = zr_work_freed();
+    for (int i = 1; i < 70; i++)
+        wait_for(&events[i]);
+    ck_assert(!zr_work_is_idle(epoch));
+    wait_for(&events[0]);
+    ck_assert(!zr_work_is_idle(epoch)); /* the last six came too early */
+    for (int i = 64; i < 70; i++)
+        wait_for(&events[i]);
+    ck_assert(zr_work_is_idle(epoch));
+}
+END_TEST
+
+START_TEST(a_reset_after_a_proof_without_an_order_makes_an_event_good_again) {
+    uint64_t epoch;
+
+    watch_work();
+    submit_with(&list_b, NULL);
+    submit_with(&list_b, &event);
+    wait_for(&event);
+    zr_work_signal_reset(&event);
+    synchronize(&list_b);
+    submit_with(&list_b, &event);
+    epoch = zr_work_freed();
+    wait_for(&event);
+    ck_assert(zr_work_is_idle(epoch));
+}
+END_TEST
+
 START_TEST(a_list_that_was_destroyed_has_done_its_work_if_the_driver_says_so) {
     struct zr_submission last;
     uint64_t epoch;
@@ -232,13 +320,41 @@ START_TEST(a_list_that_was_destroyed_has_done_its_work_if_the_driver_says_so) {
     watch_work();
     submit_with(&list_a, NULL);
     epoch = zr_work_freed();
-    last = zr_work_runner_going(&list_a);
-    zr_work_runner_gone(&list_a, &last, false);
+    last = zr_work_going(&list_a);
+    zr_work_gone(&list_a, &last, false);
     ck_assert(!zr_work_is_idle(epoch));
-    last = zr_work_runner_going(&list_a);
-    zr_work_runner_gone(&list_a, &last, true);
+    last = zr_work_going(&list_a);
+    zr_work_gone(&list_a, &last, true);
     ck_assert(zr_work_is_idle(epoch));
     ck_assert_ptr_null(runner_of(&list_a));
+}
+END_TEST
+
+static void note_runner(struct zr_runner *runner, void *arg) {
+    *(struct zr_runner **)arg = runner;
+}
+
+START_TEST(a_list_in_the_place_of_another_is_what_it_was_made_as) {
+    struct zr_runner *r, *of_card[2] = {NULL, NULL};
+    struct zr_submission last;
+    uint64_t epoch;
+
+    watch_work();
+    submit_with(&list_a, NULL);
+    last = zr_work_going(&list_a);
+    zr_work_gone(&list_a, &last, true);
+    zr_work_list_made(&list_a, 5, true, false, true); /* another card, no order, synchronous */
+    r = runner_of(&list_a);
+    zr_work_each(0, note_runner, &of_card[0]);
+    zr_work_each(5, note_runner, &of_card[1]);
+    ck_assert_ptr_null(of_card[0]);
+    ck_assert_ptr_eq(of_card[1], r);
+    ck_assert(zr_runner_is_synchronous(r));
+    submit_with(&list_a, NULL);
+    submit_with(&list_a, &event);
+    epoch = zr_work_freed();
+    wait_for(&event);
+    ck_assert(!zr_work_is_idle(epoch));
 }
 END_TEST
 
@@ -270,6 +386,42 @@ START_TEST(after_something_was_missed_nothing_is_sure) {
 }
 END_TEST
 
+START_TEST(a_child_of_fork_starts_with_nothing) {
+    watch_work();
+    submit_with(&list_a, NULL);
+    zr_work_lost("a test");
+    zr_work_fork_child();
+    ck_assert(zr_work_is_sure());
+    ck_assert_str_eq(zr_work_why(), "");
+    ck_assert_ptr_null(runner_of(&list_a));
+    ck_assert(zr_work_is_idle(zr_work_freed()));
+}
+END_TEST
+
+static bool sure_during_fork;
+
+static void look_during_fork(void) {
+    sure_during_fork = zr_work_is_sure();
+}
+
+/* A library may have been loaded that passes us by. Handlers of what is registered first are called last. */
+START_TEST(nothing_is_sure_while_the_libraries_cannot_be_listed) {
+    pid_t child;
+
+    watch_work();
+    ck_assert_int_eq(pthread_atfork(look_during_fork, NULL, NULL), 0);
+    zr_fork_arm();
+    ck_assert(zr_work_is_sure());
+    sure_during_fork = true;
+    child = fork();
+    if (child == 0)
+        _exit(0);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    ck_assert(!sure_during_fork);
+    ck_assert(zr_work_is_sure());
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("work");
     TCase *t = tcase_create("proof");
@@ -282,11 +434,19 @@ int main(void) {
     tcase_add_test(t, without_an_order_each_submission_needs_its_own_proof);
     tcase_add_test(t, an_event_that_was_not_reset_proves_nothing);
     tcase_add_test(t, an_event_that_was_reset_while_its_signal_was_to_come_proves_nothing_any_more);
+    tcase_add_test(t, an_event_in_the_place_of_one_whose_signal_is_to_come_proves_nothing);
+    tcase_add_test(t, an_event_that_was_destroyed_proves_nothing);
     tcase_add_test(t, a_counter_stands_for_its_newest_submission_alone);
     tcase_add_test(t, what_others_may_signal_proves_nothing);
+    tcase_add_test(t, a_pool_in_the_place_of_one_that_was_destroyed_is_not_known);
+    tcase_add_test(t, a_proof_far_ahead_is_no_proof_of_another_submission);
+    tcase_add_test(t, a_reset_after_a_proof_without_an_order_makes_an_event_good_again);
     tcase_add_test(t, a_list_that_was_destroyed_has_done_its_work_if_the_driver_says_so);
+    tcase_add_test(t, a_list_in_the_place_of_another_is_what_it_was_made_as);
     tcase_add_test(t, more_epochs_than_a_runner_keeps_apart_are_put_to_an_earlier_one);
     tcase_add_test(t, after_something_was_missed_nothing_is_sure);
+    tcase_add_test(t, a_child_of_fork_starts_with_nothing);
+    tcase_add_test(t, nothing_is_sure_while_the_libraries_cannot_be_listed);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
