@@ -43,16 +43,24 @@ none_is_unknown() { # none_is_unknown NAMES
         same "$bad" '' || return 1
     done
 }
-of_header() { grep -oE '^ze[A-Z][A-Za-z0-9]*\($' "$1" | tr -d '('; }
+of_header() { grep -oE '^zet?[A-Z][A-Za-z0-9]*\($' "$1" | tr -d '('; }
+# The tools API allocates nothing that is a block, but it appends to command lists.
+no_tool_submits() { # no_tool_submits NAMES
+    grep -q 'CommandListAppend' <<<"$1" || { echo "no names were found"; return 1; }
+    same "$(unknown "$works" <<<"$1")" ''
+}
 
 installed=$(echo '#include <level_zero/ze_api.h>' | ${CC:-cc} -M -xc - | tr ' \\' '\n\n' |
     grep -m 1 'ze_api\.h$')
-promise "the installed headers have no allocation, submission or wait that we do not know" \
-    none_is_unknown "$(of_header "$installed")"
+in_installed() {
+    none_is_unknown "$(of_header "$installed")" && no_tool_submits "$(of_header "${installed/ze_api/zet_api}")"
+}
+promise "the installed headers have no allocation, submission or wait that we do not know" in_installed
 newest() {
     local folder
     folder=$(tools/bed/fetch.sh headers) || return $?
-    none_is_unknown "$(of_header "$folder/level_zero/ze_api.h")"
+    none_is_unknown "$(of_header "$folder/level_zero/ze_api.h")" &&
+        no_tool_submits "$(of_header "$folder/level_zero/zet_api.h")"
 }
 promise "the newest headers have no allocation, submission or wait that we do not know" newest
 driver() {
@@ -63,12 +71,13 @@ driver() {
     none_is_unknown "$(
         grep -aoE 'ze(x|xp|Intel)[A-Z][A-Za-z0-9]{4,}' "$file"
         readelf --dyn-syms -W "$file" | awk '$7 != "UND" { print $8 }' | grep -E '^ze[A-Zx]'
-    )"
+    )" && no_tool_submits "$(grep -aoE 'zet[A-Z][A-Za-z0-9]{4,}' "$file")"
 }
 promise "Intel's driver has no allocation, submission or wait that we do not know" driver
 notices() {
     same "$(unknown "$like" <<<"zeMemAllocOfTomorrow")" zeMemAllocOfTomorrow &&
-        same "$(unknown "$works" <<<"zeCommandListAppendTomorrow")" zeCommandListAppendTomorrow
+        same "$(unknown "$works" <<<"zeCommandListAppendTomorrow")" zeCommandListAppendTomorrow &&
+        same "$(unknown "$works" <<<"zetCommandListAppendTomorrow")" zetCommandListAppendTomorrow
 }
 promise "a new name is noticed" notices
 kept

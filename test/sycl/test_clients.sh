@@ -89,9 +89,10 @@ on_bed() { # on_bed ADAPTER CONF ACT...: the library is preloaded unless CONF is
     SYCL_UR_USE_LEVEL_ZERO_V2=$v2 timeout 120 tools/bed/bed --on intel --cards "${CARDS:-2}" --runtime 2026.2.0 "$@"
 }
 
-# A command of 100 ms writes a block that is freed at once. Under reuse:runtime the next owner is hurt only where
-# the runtime alone would let him be. That is where its pool, or the driver below, reuses memory at once; where
-# the driver waits for commands (zeMemFreeExt of v2; zeMemFree when there is more than one card), so do we.
+# A command of 100 ms writes a block that is freed at once. The next owner is hurt only where the runtime alone would
+# let him be. That is where its pool, or the driver below, reuses memory at once; where the driver waits for commands
+# (zeMemFreeExt of v2; zeMemFree when there is more than one card), so does reuse:runtime. reuse:proven, the default,
+# hurts nobody above the size that the runtime's pool reuses at once.
 # Two cells that must hurt show that the test can see it: a pooled size, and everything under reuse:always.
 one_reuse() { # one_reuse ADAPTER CARDS BYTES SETTING [ALIGNMENT]: prints what the client says
     local cost=100ms
@@ -122,10 +123,12 @@ reuse() { # reuse ADAPTER CARDS BYTES
         alone=${out##* }
     fi
     tell_reuse "$@" "the runtime alone"
-    for setting in route:native route:sycl route:pool; do
+    for setting in {route:native,route:sycl,route:pool},reuse:{runtime,proven}; do
         out=$(one_reuse "$@" $setting) || return 1
         tell_reuse "$@" $setting
         [ "${out##* }" -le "$alone" ] || { echo "$setting: $out"; code=1; }
+        [[ $3 -le 2097152 || $setting = *runtime || ${out##* } = 0 ]] || { echo "$setting: $out"; code=1; }
+        [[ $3 -le 2097152 || $setting = *runtime ]] || same "$setting: $(field reuse.lost)" "$setting: " || code=1
     done
     for setting in route:sycl,reuse:always route:pool,reuse:always; do
         must_hurt "$@" $setting || code=1
@@ -137,7 +140,7 @@ tell_reuse() { echo "| v$1 | $2 | $(($3 >> 20)) MiB | $4 | $out |" >>"$dir/table
 for adapter in 1 2; do
     for cards in 1 2; do
         for size in 2097152 20971520; do
-            promise "adapter v$adapter, $cards card(s), $size bytes: reuse:runtime spares whom the runtime spares" \
+            promise "adapter v$adapter, $cards card(s), $size bytes: nobody is hurt whom the runtime spares" \
                 reuse $adapter $cards $size
         done
     done
@@ -145,7 +148,7 @@ done
 # A pool that is off, or keeps less, has the driver wait for small blocks too; in older runtimes nobody tells us.
 smaller_pool() { # smaller_pool ADAPTER VARIABLE=VALUE
     local setting out
-    for setting in none route:sycl route:auto; do
+    for setting in none {route:sycl,route:auto},reuse:{runtime,proven}; do
         out=$(export "${2?}" && one_reuse "$1" 2 2097152 $setting) || return 1
         same "$setting: ${out##* }" "$setting: 0" || return 1
     done
@@ -153,19 +156,19 @@ smaller_pool() { # smaller_pool ADAPTER VARIABLE=VALUE
 # The runtime's pool counts a large alignment as size, and so leaves this block to its provider.
 large_alignment() {
     local setting out
-    for setting in none route:sycl route:pool; do
+    for setting in none {route:sycl,route:pool},reuse:{runtime,proven}; do
         out=$(one_reuse 2 2 3145728 $setting 2097152) || return 1
         same "$setting: ${out##* }" "$setting: 0" || return 1
     done
 }
-promise "adapter v2: reuse:runtime spares a block of large alignment" large_alignment
+promise "adapter v2: a block of large alignment is spared" large_alignment
 for adapter in 1 2; do
-    promise "adapter v$adapter: reuse:runtime spares what a pool that is off spares" \
+    promise "adapter v$adapter: what a pool that is off spares is spared" \
         smaller_pool $adapter UR_L0_DISABLE_USM_ALLOCATOR=1
-    promise "adapter v$adapter: reuse:runtime spares what a smaller pool spares" \
+    promise "adapter v$adapter: what a smaller pool spares is spared" \
         smaller_pool $adapter "UR_L0_USM_ALLOCATOR=1;32M;device:512K,4,64K"
 done
-promise "adapter v2: reuse:runtime spares what a pool that is configured away spares" \
+promise "adapter v2: what a pool that is configured away spares is spared" \
     smaller_pool 2 UR_L0_USM_ALLOCATOR=0
 [ ! -e "$dir/table" ] || {
     echo "| adapter | cards | size | setting | next owner |"

@@ -180,6 +180,26 @@ START_TEST(an_event_that_was_reset_while_its_signal_was_to_come_proves_nothing_a
 }
 END_TEST
 
+START_TEST(an_event_that_a_submission_in_progress_may_signal_proves_nothing) {
+    struct zr_awaited before;
+    struct zr_submission s;
+    uint64_t epoch;
+
+    watch_work();
+    submit_with(&list_a, &event);
+    epoch = zr_work_freed();
+    before = zr_work_await(&event);
+    s = zr_work_begin(runner_of(&list_b));
+    zr_work_signals_begin(&event);
+    zr_work_awaited(&before); /* the driver may have signalled it for list B */
+    ck_assert(!zr_work_is_idle(epoch));
+    wait_for(&event);
+    ck_assert(!zr_work_is_idle(epoch));
+    zr_work_end(&s);
+    zr_work_signals_end(&event, &s, true);
+}
+END_TEST
+
 START_TEST(an_event_in_the_place_of_one_whose_signal_is_to_come_proves_nothing) {
     uint64_t epoch;
 
@@ -434,6 +454,7 @@ int main(void) {
     tcase_add_test(t, without_an_order_each_submission_needs_its_own_proof);
     tcase_add_test(t, an_event_that_was_not_reset_proves_nothing);
     tcase_add_test(t, an_event_that_was_reset_while_its_signal_was_to_come_proves_nothing_any_more);
+    tcase_add_test(t, an_event_that_a_submission_in_progress_may_signal_proves_nothing);
     tcase_add_test(t, an_event_in_the_place_of_one_whose_signal_is_to_come_proves_nothing);
     tcase_add_test(t, an_event_that_was_destroyed_proves_nothing);
     tcase_add_test(t, a_counter_stands_for_its_newest_submission_alone);
