@@ -436,9 +436,8 @@ static void destroyed_list(void) {
 
 /* The driver's own kernel fills the block, after the gate. */
 static void by_kernel(void) {
-    ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
-                                    .flags = 1 << 1,
-                                    .mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS};
+    ze_command_queue_desc_t desc = {
+        .stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC, .flags = 1 << 1, .mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS};
     void *block = new_device(0, size);
     ze_command_list_handle_t list;
 
