@@ -130,7 +130,10 @@ void zr_work_queue_made(const void *queue, unsigned device, bool synchronous) {
         runner_made(queue, device, false, false, synchronous);
 }
 
-/* The driver may give a pool's handle to one that is opened from another process, and that is not seen. */
+/*
+ * The driver may give a pool's handle to one that is opened from another process, and that is not
+ * seen.
+ */
 struct zr_submission zr_work_going(const void *handle) {
     struct runner_object *o = (struct runner_object *)live_object(handle, CLASS_RUNNER);
     struct object *pool = live_object(handle, CLASS_POOL);

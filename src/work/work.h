@@ -73,7 +73,6 @@ void zr_work_list_made(const void *list, unsigned device, bool immediate, bool i
                        bool synchronous);
 void zr_work_queue_made(const void *queue, unsigned device, bool synchronous);
 /*
-/*
  * A list, a queue or a pool of events is being destroyed. Of a list or a queue the specification
  * makes the caller vouch that nothing executes there any more. The second function says whether it
  * was.
