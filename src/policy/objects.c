@@ -129,35 +129,44 @@ static void object_end(struct zr_object *o) {
 
 /* --- the interface ---------------------------------------------------------------------------- */
 
+/* From here on a change of `limit` finds it; its charge follows the changes before. */
+static struct zr_object *object_insert(struct zr_object *o) {
+    struct zr_object *old;
+
+    zr_lock(&objects_lock);
+    zr_limit_follow(&o->charge, o->kind, o->account, o->bytes);
+    old = insert(o);
+    zr_unlock(&objects_lock);
+    return old;
+}
+
+/* It is booked before it can be found, because a wrong destroy may take it at once. */
 bool zr_object_add(struct zr_op *op, enum zr_kind kind, unsigned number, const void *context,
                    const void *handle, uint64_t bytes) {
-    struct zr_object *o, *old = NULL;
+    struct zr_object *o, *old;
 
     zr_lock(&objects_lock);
     if (unlikely(count >= buckets))
         objects_grow();
     o = buckets ? new_object() : NULL;
-    if (o) {
-        *o = (struct zr_object){.handle = handle,
-                                .context = context,
-                                .bytes = bytes,
-                                .caller = op->caller,
-                                .charge = op->charge,
-                                .account = number == ZR_UNKNOWN_DEVICE ? 0 : (uint16_t)number,
-                                .kind = (uint8_t)kind};
-        op->charge.ledgers = 0;
-        zr_limit_follow(&o->charge, o->kind, o->account, o->bytes);
-        old = insert(o);
-    }
     zr_unlock(&objects_lock);
     if (unlikely(!o))
         return false;
-    if (unlikely(old))
-        object_end(old);
+    *o = (struct zr_object){.handle = handle,
+                            .context = context,
+                            .bytes = bytes,
+                            .library = op->library,
+                            .charge = op->charge,
+                            .account = number == ZR_UNKNOWN_DEVICE ? 0 : (uint16_t)number,
+                            .kind = (uint8_t)kind};
+    op->charge.ledgers = 0; /* it is the object's now */
     zr_book(kind, o->account, bytes);
     object_book_reserved(o, (int64_t)bytes);
     object_record(ZEROUTE_EVENT_RESERVE, o);
     object_record(ZEROUTE_EVENT_ALLOC, o);
+    old = object_insert(o);
+    if (unlikely(old))
+        object_end(old);
     return true;
 }
 
@@ -204,10 +213,7 @@ static void put_back(struct zr_object *o) {
 
     object_record(ZEROUTE_EVENT_BACK, o);
     object_record(ZEROUTE_EVENT_RESERVE, o);
-    zr_lock(&objects_lock);
-    zr_limit_follow(&o->charge, o->kind, o->account, o->bytes);
-    old = insert(o);
-    zr_unlock(&objects_lock);
+    old = object_insert(o);
     if (unlikely(old))
         object_end(old);
 }

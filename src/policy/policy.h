@@ -312,7 +312,8 @@ void *zr_chained(const void *desc, uint32_t stype);
 struct zr_object {
     struct zr_object *next; /* in its bucket, or in a list of those that are taken */
     const void *handle;     /* or, of a mapping, its address */
-    const void *context, *caller;
+    const void *context;
+    const struct zr_library *library; /* that has made it; NULL: an extension did */
     uint64_t bytes;
     struct zr_charge charge; /* atomic */
     uint16_t account;

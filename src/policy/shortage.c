@@ -47,21 +47,29 @@ static __attribute__((format(printf, 2, 3))) void append(char *out, const char *
     va_end(arguments);
 }
 
-/* If all groups are taken, the rest is counted with the last one. */
-static void add_live(struct live *l, const struct zr_library *caller, uint64_t bytes) {
-    unsigned power = bytes ? 63u - (unsigned)__builtin_clzll(bytes) : 0, i = 0;
+static unsigned power_of(uint64_t bytes) {
+    return bytes ? 63u - (unsigned)__builtin_clzll(bytes) : 0;
+}
 
-    while (i < l->groups &&
-           (l->group[i].caller->counters != caller->counters || l->group[i].power != power))
+/* If all groups are taken, the rest is counted with the last one. */
+static void add_live(struct live *l, const struct group *more) {
+    unsigned i = 0;
+
+    while (i < l->groups && (l->group[i].caller->counters != more->caller->counters ||
+                             l->group[i].power != more->power))
         i++;
     if (i == GROUPS)
         i--;
     if (i == l->groups)
-        l->group[l->groups++] = (struct group){.caller = caller, .power = power};
-    l->group[i].blocks++;
-    l->group[i].bytes += bytes;
-    l->blocks++;
-    l->bytes += bytes;
+        l->group[l->groups++] = (struct group){.caller = more->caller, .power = more->power};
+    l->group[i].blocks += more->blocks;
+    l->group[i].bytes += more->bytes;
+    l->blocks += more->blocks;
+    l->bytes += more->bytes;
+}
+
+static void add_one(struct live *l, const struct zr_library *caller, uint64_t bytes) {
+    add_live(l, &(struct group){caller, power_of(bytes), 1, bytes});
 }
 
 static int by_bytes(const void *a, const void *b) {
@@ -131,25 +139,40 @@ static bool see(struct zr_block *b, void *arg) {
         w->runtime_bytes += bytes;
         return true;
     }
-    add_live(&w->live, caller, bytes);
+    add_one(&w->live, caller, bytes);
     return ++w->seen < MOST_SEEN;
 }
 
-/* Physical memory is live, too. */
-static void see_object(struct zr_object *o, void *arg) {
-    struct walk *w = arg;
-    const struct zr_library *caller = zr_library_of(o->caller);
-    bool counts = o->kind == ZR_KIND_PHYSICAL || (o->kind == ZR_KIND_HOST && w->at_end);
+/* Physical memory is live, too. Its table is locked: who has made it is asked afterwards. */
+struct object_walk {
+    const struct walk *of;
+    struct live live;
+    unsigned seen;
+};
 
-    if (!counts || (w->number != ZR_UNKNOWN_DEVICE && w->number != o->account) ||
-        ++w->seen >= MOST_SEEN)
-        return;
-    if (w->at_end && zr_library_who(caller) == ZR_WHO_RUNTIME) {
-        w->runtime_blocks++;
-        w->runtime_bytes += o->bytes;
-        return;
+static void see_object(struct zr_object *o, void *arg) {
+    struct object_walk *w = arg;
+    bool counts = o->kind == ZR_KIND_PHYSICAL || (o->kind == ZR_KIND_HOST && w->of->at_end);
+
+    if (counts && (w->of->number == ZR_UNKNOWN_DEVICE || w->of->number == o->account) &&
+        ++w->seen < MOST_SEEN)
+        add_one(&w->live, o->library, o->bytes);
+}
+
+static void add_objects(struct walk *w) {
+    struct object_walk objects = {.of = w};
+
+    zr_object_each(see_object, &objects);
+    for (unsigned i = 0; i < objects.live.groups; i++) {
+        const struct group *g = &objects.live.group[i];
+
+        if (!w->at_end || zr_library_who(g->caller) != ZR_WHO_RUNTIME) {
+            add_live(&w->live, g);
+            continue;
+        }
+        w->runtime_blocks += g->blocks;
+        w->runtime_bytes += g->bytes;
     }
-    add_live(&w->live, caller, o->bytes);
 }
 
 /* --- refusals --------------------------------------------------------------------------------- */
@@ -246,7 +269,7 @@ static ZR_COLD void explain(struct shortage *s) {
         __atomic_fetch_or(&explained, 1u << s->who, __ATOMIC_RELAXED) >> s->who & 1)
         return;
     zr_block_each(see, &w);
-    zr_object_each(see_object, &w);
+    add_objects(&w);
     ZR_OWN_OP(own, ZR_HOOK_PLT); /* ask the card itself, not what the limit leaves of it */
     if (w.number != ZR_UNKNOWN_DEVICE)
         device = zr_device_handle(w.number, &own.hook);
@@ -296,7 +319,7 @@ void zr_shortage_process_end(void) {
     if (!zr_stats_is_open())
         return;
     zr_block_each(see, &w);
-    zr_object_each(see_object, &w);
+    add_objects(&w);
     zr_gauge(ZR_G_LEFT_RUNTIME_BLOCKS, w.runtime_blocks);
     zr_gauge(ZR_G_LEFT_RUNTIME_BYTES, w.runtime_bytes);
     tell_leaks(&w.live);

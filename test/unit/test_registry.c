@@ -5,6 +5,7 @@
 #include "zeroute/reader.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -69,6 +70,44 @@ START_TEST(an_unmap_takes_every_mapping_in_its_range_and_no_other) {
 }
 END_TEST
 
+enum { OBJECTS = 300000 };
+
+/* Threads make and destroy objects under the same few handles: whoever is destroyed first by a wrong call. */
+static void *make_and_destroy(void *card) {
+    struct zr_op op = {0};
+
+    for (unsigned i = 0; i < OBJECTS; i++) {
+        const void *made = (void *)(uintptr_t)(0x1000 + i % 3), *gone = (void *)(uintptr_t)(0x1000 + i * 7 % 3);
+
+        zr_object_add(&op, ZR_KIND_PHYSICAL, (unsigned)(uintptr_t)card, NULL, made, MIB);
+        zr_object_answered(zr_object_take(gone), ZE_RESULT_SUCCESS);
+    }
+    return NULL;
+}
+
+START_TEST(an_object_is_booked_before_it_can_be_found) {
+    enum { THREADS = 4 };
+    pthread_t thread[THREADS];
+    char name[64];
+
+    ck_assert(zr_stats_open());
+    for (uintptr_t i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, make_and_destroy, (void *)i), 0);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    for (uintptr_t handle = 0x1000; handle < 0x1003; handle++)
+        zr_object_answered(zr_object_take((void *)handle), ZE_RESULT_SUCCESS);
+    ck_assert_uint_eq(value("allocated_bytes.all.current"), 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        snprintf(name, sizeof name, "device.%u.allocated_bytes.all.allocated", i);
+        ck_assert_uint_eq(value(name), OBJECTS * MIB);
+        snprintf(name, sizeof name, "device.%u.allocated_bytes.all.freed", i);
+        ck_assert_uint_eq(value(name), OBJECTS * MIB);
+    }
+    remove_segment();
+}
+END_TEST
+
 /* While a runtime frees its probe it may free something else, too: that is not how it frees. */
 START_TEST(a_free_of_another_pointer_says_nothing_about_the_practice) {
     static const ze_memory_free_ext_desc_t blocking = {.freePolicy =
@@ -94,6 +133,7 @@ int main(void) {
     TCase *t = tcase_create("registry");
     tcase_add_test(t, a_block_at_the_address_of_another_takes_its_place_in_the_books);
     tcase_add_test(t, an_unmap_takes_every_mapping_in_its_range_and_no_other);
+    tcase_add_test(t, an_object_is_booked_before_it_can_be_found);
     tcase_add_test(t, a_free_of_another_pointer_says_nothing_about_the_practice);
     suite_add_tcase(s, t);
     return run_suite(s);
