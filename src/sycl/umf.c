@@ -275,8 +275,10 @@ static void end(struct pool *p) {
     struct zr_pool_counts counts;
 
     zr_pool_counts(p->pool, &counts);
-    for (; counts.live > 0; counts.live--, counts.live_bytes = 0)
+    while (counts.live-- > 0) {
         zr_unbook(ZR_KIND_DEVICE, p->number, counts.live_bytes);
+        counts.live_bytes = 0;
+    }
     zr_pending_drain(ZR_ACCOUNTS, p);
     zr_cache_trim(ZR_ACCOUNTS, p);
     zr_cache_await(LEAVING_MS);
@@ -442,12 +444,16 @@ static void *not_supported(enum zr_entry entry) {
 }
 
 static void *pool_calloc(void *pool, size_t count, size_t size) {
-    (void)pool, (void)count, (void)size;
+    (void)pool;
+    (void)count;
+    (void)size;
     return not_supported(ZR_E_pool_calloc);
 }
 
 static void *pool_realloc(void *pool, void *ptr, size_t size) {
-    (void)pool, (void)ptr, (void)size;
+    (void)pool;
+    (void)ptr;
+    (void)size;
     return not_supported(ZR_E_pool_realloc);
 }
 
