@@ -66,6 +66,47 @@ for i in range(int(sys.argv[1])):
     [ "$(grep -c '"why"' "$dir/out")" -lt $links ] && grep -q 'the segments of user 65534 take too much' "$dir/out"
 }
 
+as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
+export -f as_nobody
+
+# More names of one finished process than any list has room for: every command failed, and gc removed none.
+crowd_of_finished() { # USER
+    local names=70000 command
+    setpriv --reuid "$1" --regid "$1" --clear-groups env LD_PRELOAD="$B/libzeroute.so" \
+        "$B/test/process/run_work" keep 3 >/dev/null || return 1
+    python3 -c 'import os, sys
+os.chdir("/dev/shm/zeroute-" + sys.argv[1])
+first, = os.listdir()
+for i in range(int(sys.argv[2])):
+    os.link(first, first.split(".")[0] + ".%016x" % i)' "$1" $names || return 1
+    for command in 'stat --json' 'gc --dry-run --all-users'; do
+        timeout 60 "$B/zeroute" $command >"$dir/out" 2>&1 || { head -c 2000 "$dir/out"; return 1; }
+    done
+    for _ in 1 2 3; do
+        "$B/zeroute" gc --all-users >"$dir/out" || return 1
+    done
+    same "$(ls "/dev/shm/zeroute-$1" | wc -l)" "$2"
+}
+export -f crowd_of_finished
+
+# Anybody may make directories in /dev/shm: for 100,000 of them every command gave up, gc too.
+crowd_of_directories() {
+    local command
+    mkdir -m 700 zeroute-0
+    LD_PRELOAD=$B/libzeroute.so "$B/test/process/run_work" keep 3 >/dev/null || return 1
+    python3 -c 'import os
+os.setuid(65534)
+for i in range(100000):
+    os.mkdir("/dev/shm/zeroute-5.%d" % i if i % 2 else "/dev/shm/zeroute-%d" % (i + 1))'
+    for command in 'stat --finished' 'stat --json --finished'; do
+        timeout 60 "$B/zeroute" $command >"$dir/out" 2>&1 || { head -c 2000 "$dir/out"; return 1; }
+        grep -q run_work "$dir/out" || { head -c 2000 "$dir/out"; return 1; }
+    done
+    as_nobody timeout 60 "$B/zeroute" stat >"$dir/out" 2>&1 || { head -c 2000 "$dir/out"; return 1; }
+    "$B/zeroute" gc | grep -q '^1 segment' && same "$(ls zeroute-0)" ''
+}
+export -f crowd_of_directories
+
 # with_hostile ARGUMENTS -- COMMAND...: while such processes run (hostile.py).
 with_hostile() {
     local arguments=() code pid
@@ -100,6 +141,9 @@ apart() { # the same job of two users
 export -f crowd_of_links with_hostile soon_done one_each apart
 promise "a crowd of links" in_private_shm crowd_of_links zeroute-65534/
 promise "a crowd of links under old names" in_private_shm crowd_of_links zeroute.
+promise "a crowd of directories" in_private_shm crowd_of_directories
+promise "a crowd of finished processes is removed, a part at a time" in_private_shm crowd_of_finished 0 0
+promise "a crowd of finished processes of another user" in_private_shm crowd_of_finished 65534 45425
 promise "fields of their own in each process of a job" \
     in_private_shm with_hostile 65534 100 1 2048 calls.%i.%k -- soon_done
 promise "a process has one segment" in_private_shm with_hostile 65534 1 100 1 calls.%i.%k -- one_each
@@ -179,7 +223,6 @@ promise "any command removes it" in_private_shm other_layout 99 stat
 # The segment of a process that has ended keeps values that are not zero, and the names of the others, in a few pages:
 # those who end make it small themselves, and for those who were killed the next command of their user does it.
 kib() { du -k "$1"/*.* | cut -f1; }
-as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
 finished() {
     [ $# = 1 ] || "$B/zeroute" stat --all --finished
     "$B/zeroute" stat --json --finished | python3 -c 'import json, sys

@@ -17,6 +17,7 @@ struct zeroute_found {
     int directory;    /* open for reading */
     unsigned owner;   /* of the directory, and so of the segment; of an old one that of its file counts */
     bool old;         /* it lies in /dev/shm itself: a released zeroute up to layout 3 has put it there */
+    bool crowd;       /* no file: there are more directories than are gone through */
     int pid;          /* in its name */
     const char *path; /* of the directory */
     const char *name; /* of the file in it, or NULL */

@@ -13,9 +13,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum {
+    NAMES_OF_A_USER = 16, /* that the library tries, one after the other */
+    MOST_OWNERS = 1024,   /* of directories in one /dev/shm */
+};
+
 struct seen {
     dev_t device;
     ino_t inode;
+};
+
+/* Who owns how many of the directories in one /dev/shm. */
+struct owners {
+    struct {
+        unsigned uid, directories;
+    } at[MOST_OWNERS];
+    unsigned count;
+    bool full;
 };
 
 struct walk {
@@ -83,7 +97,34 @@ static bool is_users(const char *name) {
     if (digits == 0)
         return false;
     name += digits;
-    return *name == '\0' || (*name == '.' && name[1] && name[1 + strspn(name + 1, "0123456789")] == '\0');
+    if (*name == '\0')
+        return true;
+    digits = *name == '.' ? strspn(++name, "0123456789") : 0;
+    return digits && digits <= 2 && name[digits] == '\0' && atoi(name) < NAMES_OF_A_USER;
+}
+
+/*
+ * Anybody may make any number of directories there, and needs no more of them than the library tries. Returns whether
+ * this is one of so many.
+ */
+static bool owner_has_room(struct owners *o, int shm, const char *name) {
+    struct stat st;
+    unsigned i = 0;
+
+    if (fstatat(shm, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(st.st_mode))
+        return false;
+    while (i < o->count && o->at[i].uid != st.st_uid)
+        i++;
+    if (i == MOST_OWNERS) {
+        o->full = true;
+        return false;
+    }
+    if (i == o->count) {
+        o->at[i].uid = st.st_uid;
+        o->at[i].directories = 0;
+        o->count++;
+    }
+    return o->at[i].directories++ < NAMES_OF_A_USER;
 }
 
 /* A directory of another user, which only that user and root may look at. */
@@ -130,17 +171,30 @@ static int open_shm(const char *path) {
     return zeroute_open(path, O_RDONLY | O_DIRECTORY);
 }
 
+/* Those of the caller come first: no crowd of others takes their place. */
+static void see_own(struct walk *w, int shm, const char *path) {
+    char name[64];
+
+    for (unsigned n = 0; n < NAMES_OF_A_USER; n++) {
+        snprintf(name, sizeof name, n ? ZEROUTE_SEGMENT_USER "%u.%u" : ZEROUTE_SEGMENT_USER "%u", geteuid(), n);
+        see_user(w, shm, path, name);
+    }
+}
+
 static void see_shm(struct walk *w, const char *path) {
     size_t prefix = strlen(ZEROUTE_SEGMENT_OLD_PREFIX);
+    struct owners owners = {.count = 0};
     struct stat st;
     struct dirent *e;
     bool more = true;
     DIR *d = directory_begin(w, open_shm(path), &st);
 
+    if (d)
+        see_own(w, dirfd(d), path);
     while (d && (e = readdir(d))) {
         struct zeroute_found old = {.directory = dirfd(d), .old = true, .path = path, .name = e->d_name};
 
-        if (is_users(e->d_name))
+        if (is_users(e->d_name) && owner_has_room(&owners, dirfd(d), e->d_name))
             see_user(w, dirfd(d), path, e->d_name);
         if (!more || strncmp(e->d_name, ZEROUTE_SEGMENT_OLD_PREFIX, prefix) != 0)
             continue;
@@ -148,6 +202,8 @@ static void see_shm(struct walk *w, const char *path) {
         if (old.pid)
             more = w->see(&old, w->arg);
     }
+    if (owners.full)
+        w->see(&(struct zeroute_found){.directory = -1, .owner = st.st_uid, .path = path, .crowd = true}, w->arg);
     if (d)
         closedir(d);
 }

@@ -18,6 +18,9 @@
 #define MOST_UNREADABLE 8192        /* of one directory */
 #define MOST_ASKED 64               /* of which it is asked whether their processes live */
 #define MOST_OLD 16384              /* files of released versions */
+#define MOST_OWN 32768              /* of this user: who finds more has them removed, and finds the rest then */
+#define MOST_OF_OTHERS 24576        /* of all other users together */
+#define MOST_OF_ANOTHER 8192        /* of one of them */
 #define MOST_MAPS ((size_t)4 << 20) /* bytes of a list of mappings */
 
 struct search {
@@ -30,9 +33,10 @@ struct search {
     char boot_id[40];
     unsigned over[16]; /* users of whom it was said that their segments have cost enough */
     unsigned overs;
-    unsigned unreadable; /* files in this directory that are no segments, or may not be read */
-    uint64_t directory;  /* this one, by its owner plus one; 0: those of released versions */
-    unsigned old;        /* files seen that lie outside of a directory of their user */
+    unsigned unreadable;        /* files in this directory that are no segments, or may not be read */
+    uint64_t directory;         /* this one, by its owner plus one; 0: those of released versions */
+    unsigned old;               /* files seen that lie outside of a directory of their user */
+    unsigned own, others, here; /* listed: of this user, of all others, of this directory */
 };
 
 /*
@@ -245,6 +249,13 @@ static void examine_old(struct search *s, struct zeroute_process *p, int fd) {
     snprintf(p->why, sizeof p->why, "not in the directory of its user");
 }
 
+/* A directory may hold any number of files: so many are listed that the list stays within bounds for every reader. */
+static bool has_room(struct search *s, unsigned uid) {
+    if (uid == geteuid())
+        return s->own++ < MOST_OWN;
+    return s->here++ < MOST_OF_ANOTHER && s->others++ < MOST_OF_OTHERS;
+}
+
 /* False: it is gone, or one too many of a user of whom that was said. */
 static bool look_at(struct search *s, struct zeroute_process *p, const struct zeroute_found *f) {
     struct stat st;
@@ -258,7 +269,7 @@ static bool look_at(struct search *s, struct zeroute_process *p, const struct ze
     p->device = st.st_dev;
     p->inode = st.st_ino;
     struct zeroute_budget budget;
-    bool may = zeroute_budget_begin(&budget, p->uid) && s->unreadable < MOST_UNREADABLE;
+    bool may = zeroute_budget_begin(&budget, p->uid) && s->unreadable < MOST_UNREADABLE && has_room(s, p->uid);
     bool listed = may || say_over(s, p->uid);
     if (!may) {
         snprintf(p->why, sizeof p->why, ZEROUTE_BUDGET_WHY, p->uid);
@@ -311,12 +322,14 @@ static bool list_found(const struct zeroute_found *f, void *arg) {
     if (s->directory != (f->old ? 0 : (uint64_t)f->owner + 1)) {
         s->directory = f->old ? 0 : (uint64_t)f->owner + 1;
         s->unreadable = 0;
+        s->here = 0;
     }
     memset(p, 0, sizeof *p);
     p->pid_inside = f->pid;
     if (!f->name) {
         snprintf(p->path, sizeof p->path, "%s", f->path);
-        snprintf(p->why, sizeof p->why, "not readable: Permission denied");
+        snprintf(p->why, sizeof p->why,
+                 f->crowd ? "not read: too many users have directories there" : "not readable: Permission denied");
         p->uid = f->owner;
         p->state = ZEROUTE_UNKNOWN;
         s->list->count++;
