@@ -234,6 +234,306 @@ START_TEST(one_process_that_cannot_be_read_costs_its_deadline_once) {
 }
 END_TEST
 
+/* --- a file system that answers as it likes --------------------------------------------------------------- */
+
+/*
+ * As /dev/shm: a directory of the user's, and in it large segments of living processes. Their heads come at once, and
+ * what follows comes piece by piece.
+ */
+enum { ROOT = FUSE_ROOT_ID, DIRECTORY, SEGMENT, LARGE = 60 << 20, PIECE_MS = 300, MOST_SEGMENTS = 40 };
+struct segment {
+    struct zeroute_segment_header h;
+    struct zeroute_segment_field f;
+    uint64_t shard[512];
+};
+static struct odd { /* shared with the processes that have the segments */
+    unsigned count;
+    struct segment segment[MOST_SEGMENTS];
+} * odd;
+
+static const char *name_of(unsigned i) {
+    static char name[40];
+    snprintf(name, sizeof name, "%u.%016llx", odd->segment[i].h.pid, (unsigned long long)odd->segment[i].h.nonce);
+    return name;
+}
+
+static uint64_t node_of(const char *name) {
+    if (strcmp(name, "zeroute-65534") == 0)
+        return DIRECTORY;
+    for (unsigned i = 0; i < odd->count; i++)
+        if (strcmp(name, name_of(i)) == 0)
+            return SEGMENT + i;
+    return 0;
+}
+
+static struct fuse_attr attributes(uint64_t node) {
+    return (struct fuse_attr){.ino = node,
+                              .size = LARGE,
+                              .mode = node <= DIRECTORY ? S_IFDIR | 0755 : S_IFREG | 0644,
+                              .nlink = 1,
+                              .uid = USER,
+                              .gid = USER,
+                              .blksize = 4096};
+}
+
+/* Entries from this one on, and their size; none: 1. */
+static long list_directory(uint64_t node, uint64_t from, size_t room, char *to) {
+    unsigned count = node == ROOT ? 1 : odd->count;
+    size_t size = 0;
+    for (unsigned i = (unsigned)from; i < count && size + 256 < room; i++) {
+        const char *name = node == ROOT ? "zeroute-65534" : name_of(i);
+        struct fuse_dirent e = {
+            .ino = node == ROOT ? DIRECTORY : SEGMENT + i, .off = i + 1, .namelen = (uint32_t)strlen(name)};
+        memcpy(to + size, &e, FUSE_NAME_OFFSET);
+        memcpy(to + size + FUSE_NAME_OFFSET, name, e.namelen);
+        size += FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + e.namelen);
+    }
+    return size ? (long)size : 1;
+}
+
+/* The answer to one request, and its size; 0: there is none. An error is below zero. */
+static long answer_request(const struct fuse_in_header *in, const void *body, char *to) {
+    const struct fuse_read_in *read_in = body;
+    switch (in->opcode) {
+    case FUSE_INIT:
+        memcpy(to, &(struct fuse_init_out){.major = FUSE_KERNEL_VERSION, .minor = 31, .max_write = 4096},
+               sizeof(struct fuse_init_out));
+        return sizeof(struct fuse_init_out);
+    case FUSE_LOOKUP: {
+        struct fuse_entry_out e = {.nodeid = node_of(body), .attr_valid = 1000, .entry_valid = 1000};
+        e.attr = attributes(e.nodeid);
+        memcpy(to, &e, sizeof e);
+        return e.nodeid ? (long)sizeof e : -ENOENT;
+    }
+    case FUSE_GETATTR:
+        memcpy(to, &(struct fuse_attr_out){.attr_valid = 1000, .attr = attributes(in->nodeid)},
+               sizeof(struct fuse_attr_out));
+        return sizeof(struct fuse_attr_out);
+    case FUSE_OPEN:
+    case FUSE_OPENDIR:
+        memcpy(to, &(struct fuse_open_out){.open_flags = in->nodeid >= SEGMENT ? FOPEN_DIRECT_IO : 0},
+               sizeof(struct fuse_open_out));
+        return sizeof(struct fuse_open_out);
+    case FUSE_READDIR:
+        return list_directory(in->nodeid, read_in->offset, read_in->size, to);
+    case FUSE_READ:
+        if (read_in->offset)
+            usleep(PIECE_MS * 1000);
+        memset(to, 0, read_in->size);
+        if (read_in->offset == 0)
+            memcpy(to, &odd->segment[in->nodeid - SEGMENT],
+                   read_in->size < sizeof *odd->segment ? read_in->size : sizeof *odd->segment);
+        return (long)read_in->size;
+    case FUSE_FLUSH:
+    case FUSE_RELEASE:
+    case FUSE_RELEASEDIR:
+        return 1;
+    case FUSE_FORGET:
+    case FUSE_BATCH_FORGET:
+    case FUSE_INTERRUPT:
+        return 0;
+    default:
+        return -ENOSYS;
+    }
+}
+
+static void serve_oddly(int fuse) {
+    static char request[1 << 20], reply[(1 << 20) + sizeof(struct fuse_out_header)];
+    for (;;) {
+        struct fuse_in_header in;
+        struct fuse_out_header head;
+        ssize_t n = read(fuse, request, sizeof request);
+        if (n < 0 && (errno == EINTR || errno == ENOENT))
+            continue;
+        if (n < (ssize_t)sizeof in)
+            _exit(0);
+        memcpy(&in, request, sizeof in);
+        long size = answer_request(&in, request + sizeof in, reply + sizeof head);
+        if (size == 0)
+            continue;
+        bool empty = size < 2; /* an error, or done */
+        head = (struct fuse_out_header){
+            .len = sizeof head + (empty ? 0 : (uint32_t)size), .error = size < 0 ? (int)size : 0, .unique = in.unique};
+        memcpy(reply, &head, sizeof head);
+        if (write(fuse, reply, head.len) < 0 && errno != ENOENT)
+            _exit(90);
+    }
+}
+
+/* In a mount namespace of its own; the server is a child. */
+static void mount_oddly(void) {
+    char options[128];
+    int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=%u,group_id=%u,allow_other", fuse, USER, USER);
+    if (fuse < 0 || unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount("none", "/dev/shm", "fuse", MS_NOSUID | MS_NODEV, options))
+        _exit(90);
+    if (fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (setgid(USER) || setuid(USER))
+            _exit(90);
+        serve_oddly(fuse);
+    }
+    close(fuse);
+}
+
+static uint64_t own_start_time(void) {
+    char text[1024];
+    FILE *f = fopen("/proc/self/stat", "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    text[n] = '\0';
+    if (f)
+        fclose(f);
+    char *at = strrchr(text, ')');
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+/* A segment that this process could have. */
+static struct segment own_segment(uint64_t nonce) {
+    struct segment s = {.h = {.magic = ZEROUTE_SEGMENT_MAGIC,
+                              .layout = ZEROUTE_SEGMENT_LAYOUT,
+                              .header_size = sizeof s.h,
+                              .file_size = sizeof s,
+                              .pid = (uint32_t)getpid(),
+                              .uid = USER,
+                              .start_time = own_start_time(),
+                              .nonce = nonce,
+                              .created_ns = 1,
+                              .globals_size = 64,
+                              .fields_offset = sizeof s.h,
+                              .field_size = sizeof s.f,
+                              .field_count = 1,
+                              .shards_offset = sizeof s.h + sizeof s.f,
+                              .shard_size = sizeof s.shard,
+                              .shard_count = 1,
+                              .shard_generation = 8,
+                              .buckets = ZEROUTE_BUCKETS,
+                              .clock_hz = 1000000000,
+                              .command = "odd"},
+                        .f = {.name = "calls.a.b", .type = ZEROUTE_COUNTER, .offset = 64, .stride = 8, .count = 1}};
+    char link[64] = "";
+    ssize_t n = readlink("/proc/self/ns/pid", link, sizeof link - 1);
+    s.h.pid_namespace = n > 5 ? strtoull(link + 5, NULL, 10) : 0;
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (f && !fgets(s.h.boot_id, 37, f))
+        *s.h.boot_id = '\0';
+    if (f)
+        fclose(f);
+    return s;
+}
+
+static void hold_slow_segment(unsigned i, int begun, int ready) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
+    char path[128], c;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    odd->segment[i] = own_segment(i + 1);
+    if (write(ready, "d", 1) != 1 || read(begun, &c, 1) != 1)
+        _exit(90);
+    snprintf(path, sizeof path, "/dev/shm/zeroute-65534/%s", name_of(i));
+    int fd = setgid(USER) || setuid(USER) ? -1 : open(path, O_RDWR);
+    if (fd < 0 || fcntl(fd, F_SETLK, &lock) || write(ready, "d", 1) != 1)
+        _exit(91);
+    pause();
+}
+
+static bool await_all(int from) {
+    char c;
+    for (unsigned i = 0; i < odd->count; i++)
+        if (read(from, &c, 1) != 1)
+            return false;
+    return true;
+}
+
+static void have_slow_segments(int ready) {
+    static const char begin[MOST_SEGMENTS];
+    int there[2], begun[2];
+    mount_oddly();
+    if (pipe(there) || pipe(begun))
+        _exit(90);
+    for (unsigned i = 0; i < odd->count; i++)
+        if (fork() == 0)
+            hold_slow_segment(i, begun[0], there[1]);
+    close(there[1]);
+    if (!await_all(there[0]) || write(begun[1], begin, odd->count) != (ssize_t)odd->count || !await_all(there[0]) ||
+        write(ready, "r", 1) != 1)
+        _exit(91);
+    pause();
+}
+
+/*
+ * Each piece of it comes in time, and there are thousands: one such segment took a quarter of an hour. Of a user who
+ * has forty of them two are waited for.
+ */
+START_TEST(a_file_system_that_answers_slowly_costs_a_deadline_or_two) {
+    static const char *const commands[] = {"stat", "top --once", "ctl --all get", "doctor",
+                                           "serve --textfile . --once"};
+    if (geteuid() != 0)
+        SKIP("one user cannot make another");
+    odd = mmap(NULL, sizeof *odd, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(odd != MAP_FAILED);
+    odd->count = _i ? MOST_SEGMENTS : 1;
+    struct user u = begin_user(have_slow_segments);
+    if (!u.pid)
+        SKIP("no FUSE, or no namespaces here");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        int code = sh("timeout -s KILL 15 $Z %s", commands[i]);
+        ck_assert_msg(code != 137, "%s never ended", commands[i]);
+        if (i == 0)
+            ck_assert_msg(strstr(out, "not answered in time: user nobody") || strstr(err, "user nobody"), "%s%s", out,
+                          err);
+    }
+    end_user(&u);
+}
+END_TEST
+
+/* --- the machine of another user ------------------------------------------------------------------------ */
+
+/* The segment is the user's, and its process a program that has root's rights, with what the user has set for it. */
+static void begin_with_rights_of_root(void) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
+    char root[128], driver[PATH_MAX + 64], path[128];
+    if (chdir(folder) || setgid(USER) || setuid(USER))
+        _exit(90);
+    struct segment s = own_segment(1);
+    snprintf(path, sizeof path, "/dev/shm/zeroute-65534/%d.%016x", (int)getpid(), 1);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    if (write(fd, &s, sizeof s) != sizeof s || fcntl(fd, F_SETLK, &lock))
+        _exit(91);
+    snprintf(root, sizeof root, "ZEROUTE_ROOT=%s/theirs", folder);
+    snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s/libze_simgpu.so", build);
+    execle("./helper", "sleep", "1000", (char *)NULL, (char *const[]){root, driver, NULL});
+    _exit(92);
+}
+
+START_TEST(no_user_leads_the_commands_of_root_to_a_machine_of_their_own) {
+    if (geteuid() != 0)
+        SKIP("one user cannot make another");
+    ck_assert_int_eq(sh("mkdir -p theirs/proc && mkfifo theirs/proc/meminfo && chown -R 65534:65534 theirs && "
+                        "cp $(command -v sleep) helper && chmod 4755 helper && mkdir -p /dev/shm/zeroute-65534 && "
+                        "chown 65534:65534 /dev/shm/zeroute-65534 && chmod 700 /dev/shm/zeroute-65534"),
+                     0);
+    pid_t process = fork();
+    if (process == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        begin_with_rights_of_root();
+    }
+    char line[160];
+    snprintf(line, sizeof line,
+             "for i in $(seq 100); do grep -q helper /proc/%d/comm && exit 0; sleep 0.1; done; exit 1", (int)process);
+    ck_assert_int_eq(sh("%s", line), 0);
+    int shown = sh("timeout -s KILL 10 $Z stat");
+    bool listed = strstr(out, "odd") != NULL;
+    int looked_at = sh("timeout -s KILL 10 $Z doctor %d", (int)process);
+    kill(process, SIGKILL);
+    waitpid(process, NULL, 0);
+    ck_assert(listed);
+    ck_assert_int_eq(shown, 0);
+    ck_assert_int_ne(looked_at, 137);
+}
+END_TEST
+
 /* --- requests --------------------------------------------------------------------------------- */
 
 /* A process of the user, and one of ours; both make calls all the time. */
@@ -340,6 +640,8 @@ int main(void) {
     tcase_add_test(tc, a_server_goes_on_beside_a_file_system_that_never_answers_and_ends_when_told);
     tcase_add_test(tc, an_environment_without_end_is_read_up_to_a_bound);
     tcase_add_test(tc, one_process_that_cannot_be_read_costs_its_deadline_once);
+    tcase_add_loop_test(tc, a_file_system_that_answers_slowly_costs_a_deadline_or_two, 0, 2);
+    tcase_add_test(tc, no_user_leads_the_commands_of_root_to_a_machine_of_their_own);
     tcase_add_test(tc, a_lock_that_a_user_never_gives_back_holds_up_no_other_process);
     tcase_add_test(tc, a_process_that_makes_no_calls_is_waited_for_beside_the_others_and_not_before_them);
     tcase_add_test(tc, a_segment_under_the_number_of_a_process_does_not_stand_in_for_its_own);

@@ -18,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STEP_MS = 500, LOOK_MS = 2000, GLANCE_MS = 50, WAITS_OF_A_RUNNER = 10, WAITS_OF_A_LOOK = 5 };
+enum { STEP_MS = 500, LOOK_MS = 2000, GLANCE_MS = 50, FORGIVEN_MS = 30000 };
+enum { WAITS_OF_A_RUNNER = 10, WAITS_OF_A_LOOK = 5 };
 
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER; /* one question at a time; guards all of these */
 static pid_t helper, helpers_parent;
@@ -89,13 +90,21 @@ static bool start_helper(void) {
     return true;
 }
 
-/* A helper that was left behind and has gone by now got its answer: its place may be entered again. */
+/*
+ * A helper that was left behind and has gone by now got its answer: its place may be entered again. Not at once: one
+ * that answers each time a little too late would cost its deadline each time.
+ */
 static void forgive(void) {
-    for (unsigned i = 0; i < stuck_count;)
-        if (waitpid(stuck[i].helper, NULL, WNOHANG) == stuck[i].helper || kill(stuck[i].helper, 0))
-            stuck[i] = stuck[--stuck_count];
+    for (unsigned i = 0; i < stuck_count;) {
+        struct zr_stuck *s = &stuck[i];
+
+        if (s->helper && (waitpid(s->helper, NULL, WNOHANG) == s->helper || kill(s->helper, 0)))
+            s->helper = 0;
+        if (!s->helper && now_ms() - s->since_ms >= FORGIVEN_MS)
+            *s = stuck[--stuck_count];
         else
             i++;
+    }
 }
 
 static void note_unanswered(unsigned uid, int pid) {
@@ -120,7 +129,8 @@ static void note_unanswered(unsigned uid, int pid) {
 static void give_up_helper(void) {
     struct zr_stuck *s = &stuck[stuck_count < ZR_SKIPPED ? stuck_count : ZR_SKIPPED - 1];
 
-    *s = (struct zr_stuck){.uid = progress->uid, .pid = progress->pid, .mounts = progress->mounts, .helper = helper};
+    *s = (struct zr_stuck){
+        .uid = progress->uid, .pid = progress->pid, .mounts = progress->mounts, .helper = helper, .since_ms = now_ms()};
     if (stuck_count < ZR_SKIPPED)
         stuck_count++;
     note_unanswered(s->uid, s->pid);
@@ -248,6 +258,16 @@ static void complete(struct zr_ask *ask) {
     memcpy(ask->stuck, stuck, sizeof stuck);
 }
 
+/*
+ * What a question may take all in all, as long as the helper gets on: a file system may answer slowly, too. Libraries
+ * are large, and their disk may be far away.
+ */
+static uint64_t deadline_of(const struct zr_ask *ask) {
+    bool large = ask->kind == ZR_ASK_LIBRARY || ask->kind == ZR_ASK_MENTIONS;
+
+    return now_ms() + (large ? WAITS_OF_A_LOOK * (uint64_t)look_ms : step_ms);
+}
+
 /* A question about one process. Returns whether the helper could answer it; errno is the helper's, or ours. */
 static bool ask_once(struct zr_ask *ask, struct zr_answer *answer, int files[2]) {
     bool good;
@@ -255,7 +275,7 @@ static bool ask_once(struct zr_ask *ask, struct zr_answer *answer, int files[2])
     pthread_mutex_lock(&asking);
     complete(ask);
     files[0] = files[1] = -1;
-    good = converse(ask, answer, files, UINT64_MAX);
+    good = converse(ask, answer, files, deadline_of(ask));
     pthread_mutex_unlock(&asking);
     if (good && !answer->end.good) {
         errno = answer->end.error;

@@ -19,6 +19,8 @@
 
 #define MOST_COPIED ((off_t)64 << 20)
 
+enum { PROCESSES_OF_A_USER = 2 };
+
 static int told_socket;
 static struct zr_progress *at;
 static const struct zr_ask *current;
@@ -32,8 +34,12 @@ void zr_helper_at(int pid, unsigned uid, uint64_t mounts) {
     at->step++;
 }
 
-/* Of a user other than root one place is enough: the next of them would hold us up as well. */
+/*
+ * Of a user other than root one place is enough, and two processes are: the next of them would hold us up as well.
+ */
 bool zr_helper_is_stuck(int pid, unsigned uid, uint64_t mounts) {
+    unsigned processes = 0;
+
     for (unsigned i = 0; i < current->stuck_count && i < ZR_SKIPPED; i++) {
         const struct zr_stuck *s = &current->stuck[i];
 
@@ -41,8 +47,9 @@ bool zr_helper_is_stuck(int pid, unsigned uid, uint64_t mounts) {
             return true;
         if (!mounts && !s->mounts && s->pid == pid && (pid || s->uid == uid))
             return true;
+        processes += !s->mounts && s->pid && uid && s->uid == uid;
     }
-    return false;
+    return !mounts && pid && processes >= PROCESSES_OF_A_USER;
 }
 
 static void tell(enum zr_told_kind kind, const void *what, size_t size, const int *files, unsigned file_count) {
@@ -92,35 +99,24 @@ static void tell_end(bool good, uint32_t value, const int *files, unsigned file_
     tell(ZR_TOLD_END, &end, sizeof end, files, file_count);
 }
 
-/* --- users ------------------------------------------------------------------------------------ */
-
-static bool user_of(int pid, unsigned *uid) {
-    char path[64];
-    struct stat st;
-
-    snprintf(path, sizeof path, "/proc/%d", pid);
-    if (stat(path, &st))
-        return false;
-    *uid = st.st_uid;
-    return true;
-}
-
 /* --- segments --------------------------------------------------------------------------------- */
 
 static bool enter_mounts(int pid, uint64_t mounts) {
     unsigned uid = 0;
 
-    user_of(pid, &uid);
+    zr_reading_user(pid, &uid);
     if (zr_helper_is_stuck(pid, uid, mounts))
         return false;
     zr_helper_at(pid, uid, mounts);
     return true;
 }
 
+/* In a mount namespace of others a file system says what its owner likes of whose a directory is. */
 static bool step(unsigned uid) {
-    at->uid = uid;
+    if (!at->mounts)
+        at->uid = uid;
     at->step++;
-    return !zr_helper_is_stuck(0, uid, at->mounts);
+    return !zr_helper_is_stuck(0, at->uid, at->mounts);
 }
 
 static const struct zeroute_watchman watchman = {.enter = enter_mounts, .step = step};
@@ -264,7 +260,7 @@ static void answer(const struct zr_ask *ask) {
         look((enum zr_thoroughness)ask->detail);
         return;
     }
-    good = !ask->pid || user_of(ask->pid, &uid);
+    good = !ask->pid || zr_reading_user(ask->pid, &uid);
     if (zr_helper_is_stuck(ask->pid, uid, 0)) {
         errno = ETIMEDOUT;
         tell_end(false, 0, NULL, 0);

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { DESCRIPTORS = 16384, PROCESSES = 32768, TURNS = 8 };
@@ -285,22 +284,21 @@ static size_t list_published(const struct zeroute_list *list, int **out) {
     return count;
 }
 
-/* Returns whether the process holds a card. */
-static bool tell_holder(int pid, bool published) {
+/* Returns whether the process holds a card. So many are told as there is room for. */
+static bool tell_holder(int pid, bool published, size_t *room) {
     struct zr_holder h = {.pid = pid};
-    char path[64];
-    struct stat st;
 
-    snprintf(path, sizeof path, "/proc/%d", pid);
-    h.uid = stat(path, &st) ? 0 : st.st_uid;
+    zr_reading_user(pid, &h.uid); /* a simulated machine may list processes that are not there: user 0 */
     if (zr_helper_is_stuck(pid, h.uid, 0))
         return false;
     zr_helper_at(pid, h.uid, 0);
     if (!zr_process_memory_read(pid, &h.memory))
         return false;
     bool holds = h.memory.card_count || h.memory.dmabuf_fds;
-    if (holds || published)
+    if (*room && (holds || published)) {
         zr_helper_tell(ZR_TOLD_HOLDERS, &h, sizeof h);
+        --*room;
+    }
     return holds;
 }
 
@@ -308,6 +306,7 @@ void zr_memory_tell_holders(enum zr_thoroughness how, const struct zeroute_list 
     static unsigned looks;
     int *pid, *published;
     size_t count = list_numbers(&pid), published_count = list_published(list, &published), holding = 0;
+    size_t room = ZR_MOST_HOLDERS;
     int *holder = calloc(count + published_count + 1, sizeof *holder);
 
     for (size_t i = 0; holder && i < count; i++) {
@@ -315,12 +314,12 @@ void zr_memory_tell_holders(enum zr_thoroughness how, const struct zeroute_list 
         bool its_turn = how == ZR_LOOK_NOW || !looks || (unsigned)pid[i] % TURNS == looks % TURNS;
         if (!has_segment && !its_turn && !is_among(held_before, held_count, pid[i]))
             continue;
-        if (tell_holder(pid[i], has_segment))
+        if (tell_holder(pid[i], has_segment, &room))
             holder[holding++] = pid[i];
     }
     for (size_t i = 0; i < published_count; i++) /* those that a simulated machine does not list */
         if (!is_among(pid, count, published[i]))
-            tell_holder(published[i], true);
+            tell_holder(published[i], true, &room);
     free(pid);
     free(published);
     free(held_before);

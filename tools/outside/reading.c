@@ -43,3 +43,22 @@ char *zr_reading_text(const char *path, size_t most, size_t *length) {
         *length = have;
     return text;
 }
+
+/* The owner of /proc/PID is the effective user, who is root in a program with root's rights, whoever has started it. */
+bool zr_reading_user(int pid, unsigned *uid) {
+    char path[64], *text, *rest, *line;
+    bool found = false;
+
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    text = rest = zr_reading_text(path, ZR_OUTSIDE_BYTES, NULL);
+    while (!found && (line = zr_next_line(&rest))) {
+        const char *value = zr_value_of(line, "Uid");
+
+        if (!value)
+            continue;
+        *uid = (unsigned)strtoul(value, NULL, 10);
+        found = true;
+    }
+    free(text);
+    return found;
+}

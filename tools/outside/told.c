@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROCESSES = 65536, HOLDERS = 16384 };
-
 /* Room for `more` entries of this size; false: too many, or no memory. */
 static bool told_room(void **array, size_t *room, size_t count, size_t more, size_t size, size_t most) {
     size_t wanted = *room ? *room : 64;
@@ -68,7 +66,7 @@ static bool take_segments(struct zr_answer *a, const char *bytes, size_t size) {
     size_t n = size / sizeof *l->process;
 
     if (size % sizeof *l->process ||
-        !told_room((void **)&l->process, &a->process_room, l->count, n, sizeof *l->process, PROCESSES))
+        !told_room((void **)&l->process, &a->process_room, l->count, n, sizeof *l->process, ZR_MOST_SEGMENTS))
         return false;
     if (n)
         memcpy(l->process + l->count, bytes, size);
@@ -82,7 +80,7 @@ static bool take_holders(struct zr_answer *a, const char *bytes, size_t size) {
     size_t n = size / sizeof *l->holder;
 
     if (size % sizeof *l->holder ||
-        !told_room((void **)&l->holder, &a->holder_room, l->holders, n, sizeof *l->holder, HOLDERS))
+        !told_room((void **)&l->holder, &a->holder_room, l->holders, n, sizeof *l->holder, ZR_MOST_HOLDERS))
         return false;
     if (n)
         memcpy(l->holder + l->holders, bytes, size);

@@ -17,14 +17,15 @@ enum zr_ask_kind {
     ZR_ASKS,
 };
 
-enum { ZR_SKIPPED = 32 };
+enum { ZR_SKIPPED = 32, ZR_MOST_SEGMENTS = 65536 + 64, ZR_MOST_HOLDERS = 16384 };
 
 /* Whoever kept a helper waiting: that helper may never end. */
 struct zr_stuck {
     unsigned uid;
     int pid;
-    uint64_t mounts; /* the mount namespace that was entered; 0: the process itself was read */
-    pid_t helper;
+    uint64_t mounts;   /* the mount namespace that was entered; 0: the process itself was read */
+    pid_t helper;      /* 0: it has ended meanwhile */
+    uint64_t since_ms; /* when it was given up */
 };
 
 struct zr_ask {
@@ -92,13 +93,15 @@ void zr_answer_free(struct zr_answer *answer);
 /* --- helper.c: the process that reads --------------------------------------------------------- */
 /* Serves questions from the socket until it is closed. Never returns. */
 _Noreturn void zr_helper_run(int socket, struct zr_progress *progress);
-/* Says what is looked at next; both of it is what we are blamed for if we never come back. */
+/* Says what is looked at next, and whose it is: that is what is blamed if we never come back. */
 void zr_helper_at(int pid, unsigned uid, uint64_t mounts);
 bool zr_helper_is_stuck(int pid, unsigned uid, uint64_t mounts);
 void zr_helper_tell(enum zr_told_kind kind, const void *what, size_t size);
 
 /* --- reading.c: files of processes, bounded --------------------------------------------------- */
 char *zr_reading_text(const char *path, size_t most, size_t *length);
+/* The real id of a process's user; false: there is none. */
+bool zr_reading_user(int pid, unsigned *uid);
 
 /* --- memory.c --------------------------------------------------------------------------------- */
 /* zr_process_memory_read for every process that is to be looked at. */

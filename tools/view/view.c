@@ -502,7 +502,7 @@ static bool follow_simulation(const struct zr_view *m, const struct zr_look *loo
         return false;
     for (size_t i = 0; i < look->count; i++) {
         const struct zeroute_process *p = &look->process[i];
-        if (p->pid && p->state == ZEROUTE_LIVE && p->readable && is_in_scope(&m->scope, p) &&
+        if (p->pid && p->state == ZEROUTE_LIVE && p->readable && p->uid == geteuid() && is_in_scope(&m->scope, p) &&
             zr_outside_simulation(p->pid, root, sizeof root)) {
             setenv("ZEROUTE_ROOT", root, 1);
             return true;
