@@ -2,6 +2,7 @@
  * Work for the tests of `zeroute run`: run_work MODE...
  *   alloc N        N device blocks of 1 MiB, all freed
  *   keep N         N device blocks of 1 MiB, kept
+ *   host N         N MiB of host USM, kept
  *   wait           says "ready PID" and reads a line
  *   closefrom      closes every descriptor from 3 on
  *   fork, raw, vfork, spawn   a child of that kind; `fork` and `raw` allocate 2 blocks in it
@@ -72,6 +73,13 @@ static void alloc(long n, bool keep) {
         p[i] = get();
     for (long i = 0; i < n && !keep; i++)
         check(zeMemFree(context, p[i]) == ZE_RESULT_SUCCESS, "free");
+}
+
+static void host(long mib) {
+    ze_host_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
+    void *p = NULL;
+    start();
+    check(zeMemAllocHost(context, &desc, (size_t)mib * MIB, 0, &p) == ZE_RESULT_SUCCESS && p, "host");
 }
 
 static void refused(void) {
@@ -173,6 +181,8 @@ int main(int argc, char **argv) {
         const char *mode = argv[i];
         if (strcmp(mode, "alloc") == 0 || strcmp(mode, "keep") == 0) {
             alloc(strtol(argv[++i], NULL, 10), *mode == 'k');
+        } else if (strcmp(mode, "host") == 0) {
+            host(strtol(argv[++i], NULL, 10));
         } else if (strcmp(mode, "threads") == 0) {
             threads(strtol(argv[++i], NULL, 10));
         } else if (strcmp(mode, "wait") == 0) {

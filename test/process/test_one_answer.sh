@@ -28,11 +28,12 @@ done
 start CONTAINER_NAME=box -- unshare -m --propagation private "$work" keep 7 wait
 start ZEROUTE_RUN=split -- "$work" keep 2 wait
 start ZEROUTE_RUN=split -- "$work" keep 3 wait
+start NAME=host -- "$work" host 40 keep 4 wait
 start NAME=idle -- "$ab_work" blocks=4 mib=256 hold=600000
 idle=$!
 start NAME=ended -- "$work" keep 1
 for ((i = 0; i < 600; i++)); do
-    [ "$(grep -c ready "$dir/ready")" = 8 ] && "$Z" stat --json | grep -q '"mirror_bytes": 1073741824' && break
+    [ "$(grep -c ready "$dir/ready")" = 9 ] && "$Z" stat --json | grep -q '"mirror_bytes": 1073741824' && break
     sleep 0.1
 done
 "$Z" stat --json >"$dir/stat.json"
@@ -83,11 +84,11 @@ PYTHON
 processes() { ask '
 s, t = live("stat"), live("top")
 same(sorted(s), sorted(t))
-assert len(s) == 9, sorted(s)
+assert len(s) == 10, sorted(s)
 for pid in s:
     assert re.search(rf"^ *{pid} ", text["stat"], re.M), text["stat"]
     assert re.search(rf"^ *{pid} ", text["top"], re.M), text["top"]
-same(int(sum(float(n) for n in re.findall(r"^zeroute_processes\{.*\} (\S+)", text["prom"], re.M))), 9)
+same(int(sum(float(n) for n in re.findall(r"^zeroute_processes\{.*\} (\S+)", text["prom"], re.M))), 10)
 assert "1 finished" in text["stat"]
 same(sum(p["state"] == "finished" for p in doc["stat"]["processes"]), 1)'; }
 bytes_in_use() { ask '
@@ -136,6 +137,8 @@ same(int(float(re.search(r"^zeroute_host_mirror_bytes (\S+)", text["prom"], re.M
 for p in live("stat").values():
     assert p["pid"] == idle or p["mirror_bytes"] < 64 << 20, p
 assert "1.00 GiB of host memory mirror" in text["idle"], text["idle"]
+page = " ".join(text["idle"].split())
+assert "(of the machine: 1.00 GiB by GPUActive, less 40.0 MiB of host and shared USM)" in page, text["idle"]
 assert re.search(r"Mirrored +YES.*1.00 GiB", text["doctor"]), text["doctor"]
 assert re.search(r"^mirror +peak 1.00 GiB", text["run"], re.M), text["run"]
 assert "1.00 GiB" in re.search(r"host.mirror.*", text["ab"])[0], text["ab"]'; }

@@ -258,7 +258,7 @@ void zr_view_cards(struct zr_view *m, const struct zr_look *look) {
 
     list_cards(m);
     add_holders(m, look);
-    m->host_side = 0;
+    m->host_side = m->host_side_beyond;
     for (size_t i = 0; i < m->process_count; i++) {
         m->host_side += m->process[i]->host_side;
         rss += told(m->process[i]->memory.rss);

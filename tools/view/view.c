@@ -534,13 +534,27 @@ static bool is_of_one_that_runs(const struct zr_view *m, const struct zeroute_pr
     return false;
 }
 
+/* Host and shared USM of a process that the view does not show: GPUActive counts it all the same. */
+static uint64_t host_side_of(const struct zeroute_process *p) {
+    char why[256];
+    struct zeroute_snapshot *s =
+        p->readable && p->state != ZEROUTE_FINISHED ? zr_outside_snapshot(p, why, sizeof why) : NULL;
+    uint64_t bytes = s ? zr_host_side(s) : 0;
+
+    zeroute_snapshot_free(s);
+    return bytes;
+}
+
 static void take_all(struct zr_view *m, const struct zr_look *look, uint64_t now) {
     m->unreadable = m->unhooked = 0;
     m->unread_count = m->finished = 0;
+    m->host_side_beyond = 0;
     for (size_t i = 0; i < look->count; i++) {
         const struct zeroute_process *p = &look->process[i];
-        if (!is_in_scope(&m->scope, p))
+        if (!is_in_scope(&m->scope, p)) {
+            m->host_side_beyond += m->scope.before ? 0 : host_side_of(p);
             continue;
+        }
         if (!p->readable)
             note_unread(m, p, p->why);
         else if (p->state != ZEROUTE_FINISHED)

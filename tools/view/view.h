@@ -181,8 +181,9 @@ struct zr_view {
     struct zr_scope scope;
     struct zr_meminfo host;
     struct zr_lost lost;
-    uint64_t host_side; /* host and shared USM of all processes */
-    uint64_t mirror;    /* ZR_ABSENT: not told */
+    uint64_t host_side;        /* host and shared USM of all processes */
+    uint64_t host_side_beyond; /* of it of processes that the scope leaves out; 0: it is in what was read before */
+    uint64_t mirror;           /* ZR_ABSENT: not told */
     struct zr_history mirror_history;
     unsigned holders; /* processes that hold a card, ours or not */
     unsigned card_count;
