@@ -68,7 +68,7 @@ the_installed_bed_runs_a_program() {
 offline_brings_nothing() {
     local said code=0
     said=$(ZEROUTE_BEDS=$dir/empty "$z/bin/zeroute" bed --on intel --offline -- true 2>&1) || code=$?
-    same $code 77 && [[ $said == *"nothing is brought offline"* ]] && [ ! -e "$dir/empty/unstable" ]
+    same $code 77 && [[ $said == *"nothing is downloaded offline"* ]] && [ ! -e "$dir/empty/unstable" ]
 }
 the_installed_bed_has_intels_driver() {
     local beds=${ZEROUTE_BEDS:-$PWD/build/beds}

@@ -341,6 +341,13 @@ def diff(path, json_path):
             same(f"sum of {weight}", sum(r["new"] - r["old"] for r in rows), x["new"][key] - x["old"][key])
             same(f"figure of {weight}", p.js(f"(d => [Number(d.old), Number(d.new)])(document.querySelector("
                                              f"'[data-figure={weight}]').dataset)"), [x["old"][key], x["new"][key]])
+            in_bytes = key.endswith("bytes")
+            text = lambda n: (scaled(n, 1024, 1023.995, UNITS) if n else "0") if in_bytes else f"{n:,}"
+            changed = lambda n: f"{'+' if n > 0 else '-'}{text(abs(n))}" if n else "unchanged"
+            old, new = x["old"][key], x["new"][key]
+            same(f"card of {weight}", p.js(f"[...document.querySelectorAll('[data-figure={weight}] > *')].slice(1)"
+                                           ".map((e) => e.textContent)"),
+                 [changed(new - old), f"{text(old)} \u2192 {text(new)}"])
             if not p.js(f"document.querySelectorAll('#weight [data-choice={weight}]').length"):
                 same(f"rows of {weight}", rows, [])
                 continue
@@ -349,6 +356,9 @@ def diff(path, json_path):
                          "b.textContent) && b.click()); return [...document.querySelectorAll('#stacks tbody tr')]"
                          ".map((r) => Number(r.dataset.change)); })()")
             same(f"rows of {weight}", shown, [r["new"] - r["old"] for r in rows])
+            same(f"texts of {weight}", p.js("[...document.querySelectorAll('#stacks tbody tr')].map((r) => "
+                                            "[0, 2, 3].map((i) => r.cells[i].textContent))"),
+                 [[changed(r["new"] - r["old"]), text(r["old"]), text(r["new"])] for r in rows])
             for way, sign in (("grew", 1), ("shrank", -1)):
                 p.click(f"#way [data-choice={way}]")
                 same(f"what {way} of {weight}", p.js("Number(document.querySelector('#flame').dataset.total)"),

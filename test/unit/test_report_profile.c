@@ -429,6 +429,27 @@ START_TEST(the_mirror_over_time_is_without_what_the_program_asked_for) {
 }
 END_TEST
 
+/* A sample within the call that allocates or frees: the kernel may count the memory, the record does not. */
+START_TEST(host_memory_in_a_call_that_goes_on_is_no_mirror) {
+    struct zr_host_line line;
+    struct zeroute_record_event *e = record_event(&f, 1, ZEROUTE_EVENT_ALLOC, 200, 0x1000, 1000, 0);
+
+    e->kind = ZEROUTE_MEMORY_HOST;
+    e->duration = 100;
+    record_event(&f, 1, ZEROUTE_EVENT_FREE, 300, 0x1000, 0, 0)->duration = 100;
+    host_sample(0, 100000, 7);
+    host_sample(150, 99000, 1007);
+    host_sample(350, 99000, 1007);
+    host_sample(450, 98000, 2007);
+    load(100);
+    ck_assert(zr_host_line_of(r, &line));
+    ck_assert_uint_eq(line.mirror[1], 0);
+    ck_assert_uint_eq(line.mirror[2], 0);
+    ck_assert_uint_eq(line.mirror[3], 2000);
+    zr_host_line_free(&line);
+}
+END_TEST
+
 START_TEST(without_gpu_active_no_mirror_is_claimed) {
     struct zr_host_line line;
 
@@ -477,6 +498,7 @@ int main(void) {
     tcase_add_test(tests, a_path_that_is_alone_with_its_caller_has_its_name);
     tcase_add_test(tests, a_joint_peak_is_that_of_all_processes_at_the_same_moment);
     tcase_add_test(tests, the_mirror_over_time_is_without_what_the_program_asked_for);
+    tcase_add_test(tests, host_memory_in_a_call_that_goes_on_is_no_mirror);
     tcase_add_test(tests, without_gpu_active_no_mirror_is_claimed);
     tcase_add_test(tests, what_was_live_when_memory_was_refused_is_known_by_stack);
     suite_add_tcase(suite, tests);

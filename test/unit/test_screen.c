@@ -191,6 +191,25 @@ START_TEST(a_full_card_and_a_mirror_have_a_colour) {
 }
 END_TEST
 
+/* Of the name of a pod or container as much goes as the command needs. */
+START_TEST(a_command_is_visible_behind_a_long_container) {
+    const struct zr_top_view v = {.width = 80}, wide = {.width = 200};
+    struct zr_process_view p = {.id = {.space = "production", .pod = "inference-7f9c4d5b6-x2x9q", .container = "vllm"},
+                                .process = {.command = "/usr/bin/python3 serve.py"}};
+    const struct zr_row row = {.process = &p};
+    struct zr_lines l = {0};
+
+    zr_draw_row(&l, &v, &row);
+    zr_draw_row(&l, &wide, &row);
+    ck_assert_ptr_nonnull(strstr(l.at[0].text, "[production/"));
+    ck_assert_ptr_nonnull(strstr(l.at[0].text, "...] python3 serve.py"));
+    ck_assert_uint_le(zr_text_width(l.at[0].text), 80);
+    ck_assert_ptr_nonnull(
+        strstr(l.at[1].text, "[production/inference-7f9c4d5b6-x2x9q/vllm] /usr/bin/python3 serve.py"));
+    zr_lines_free(&l);
+}
+END_TEST
+
 START_TEST(graphs_take_half_of_the_screen_at_most) {
     struct zr_view *m = machine(0, 0);
 
@@ -263,6 +282,7 @@ int main(void) {
     tcase_add_test(t, a_command_keeps_its_script);
     tcase_add_test(t, a_card_shows_its_model_and_what_others_hold_of_it);
     tcase_add_test(t, a_full_card_and_a_mirror_have_a_colour);
+    tcase_add_test(t, a_command_is_visible_behind_a_long_container);
     tcase_add_test(t, graphs_take_half_of_the_screen_at_most);
     tcase_add_test(t, the_page_of_keys_fits_80_columns);
     tcase_add_test(t, callers_have_rates_since_the_last_look);

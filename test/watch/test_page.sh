@@ -135,7 +135,7 @@ try:
         if of:
             same(of, card["vram_bytes"], name)
         for text, key in zip(figures[1:], ["used_by_zeroute_bytes", "used_by_others_bytes", "gtt_bytes"]):
-            same(text.split(" ", 1)[1], card.get(key), (name, key))
+            same(re.sub(r"^[a-zA-Z ]* ", "", text), card.get(key), (name, key))
     name, available, mirror = heads[-1][:3]
     a, total = re.fullmatch(r"available (.*) of (.*)", available).groups()
     same(a, m["host"]["mem_available_bytes"], name)

@@ -128,6 +128,14 @@ static bool is_dull(const struct zr_ab *ab, const struct zr_ab_row *row) {
     return row->constant;
 }
 
+/* The same outcome, or a change the same way that more runs would make clear. */
+static bool says_the_same(const struct zr_ab_comparison *a, const struct zr_ab_comparison *mirror) {
+    bool lower = mirror->outcome == ZR_AB_LESS && a->difference < 0;
+    bool higher = mirror->outcome == ZR_AB_MORE && a->difference > 0;
+
+    return a->outcome == mirror->outcome || (a->outcome == ZR_AB_UNCLEAR && (lower || higher));
+}
+
 /* Measured beside the mirror, of the same pages: a row of its own where it changes otherwise. */
 static bool is_like_mirror(const struct zr_ab_report *r, size_t metric) {
     static const char *const host[] = {"host.gpu_active", "host.available_drop", "host.imports",
@@ -144,7 +152,7 @@ static bool is_like_mirror(const struct zr_ab_report *r, size_t metric) {
         is_dull(r->ab, &r->an->row[mirror]))
         return false;
     for (size_t a = 1; a < r->n_arms; a++)
-        if (r->an->row[metric].arm[a].outcome != r->an->row[mirror].arm[a].outcome)
+        if (!says_the_same(&r->an->row[metric].arm[a], &r->an->row[mirror].arm[a]))
             return false;
     return true;
 }

@@ -17,8 +17,8 @@ static const struct zr_option option_table[] = {
     {PYTHON, "python", "[VERSION]", "run a script with dpctl and this SYCL runtime, the newest by default"},
     {RUNTIME, "runtime", "VERSION", "put this SYCL runtime on the program's library path"},
     {LOADER, "loader", "WHICH", "use this Level Zero loader: a file, debian12, debian13 or unstable"},
-    {OFFLINE, "offline", NULL, "take everything from the cache, bring nothing"},
-    {SETUP, "setup", NULL, "bring what the other options ask for, start nothing"},
+    {OFFLINE, "offline", NULL, "use the cache alone, download nothing"},
+    {SETUP, "setup", NULL, "download what the other options ask for, start nothing"},
     {0},
 };
 
@@ -28,7 +28,7 @@ static const struct zr_command command = {
              "zeroute bed --python [VERSION] [OPTIONS] [--] SCRIPT [ARGUMENTS]",
     .about =
         "Runs a SYCL or Level Zero program without a GPU: on Intel's own driver over a stand-in for the kernel's xe "
-        "device, or on a simulated GPU. Driver, loader and SYCL runtimes are brought from Debian and PyPI at first "
+        "device, or on a simulated GPU. Driver, loader and SYCL runtimes are downloaded from Debian and PyPI at first "
         "use and kept in the user's cache folder; nothing is installed.",
     .options = option_table,
     .notes =
@@ -36,7 +36,7 @@ static const struct zr_command command = {
         "the driver's own kernels for copies and fills. Your kernels are not carried out: they end at once, and "
         "the memory that they would write stays as it was.\n"
         "\n"
-        "What is kept lies in $XDG_CACHE_HOME/zeroute or ~/.cache/zeroute; ZEROUTE_BEDS names another folder.\n"
+        "Downloads are kept in $XDG_CACHE_HOME/zeroute or ~/.cache/zeroute; ZEROUTE_BEDS names another folder.\n"
         "\n"
         "Exit code: the program's own; 77 the bed cannot be had on this machine; 2 wrong usage; 126 the program "
         "cannot be executed, 127 it was not found.\n",

@@ -16,7 +16,7 @@ beds=${ZEROUTE_BEDS:-$here/../../build/beds}
 
 say() { echo "sycl: $*" >&2; }
 skip() { say "skipped: $*"; exit 77; }
-online() { [ "${ZEROUTE_BED_OFFLINE:-}" != 1 ] || skip "$1 is not in $beds yet, and nothing is brought offline"; }
+online() { [ "${ZEROUTE_BED_OFFLINE:-}" != 1 ] || skip "$1 is not in $beds yet, and nothing is downloaded offline"; }
 
 # ZEROUTE_RUNTIME: one more row, of a runtime that is to be tried.
 table() {
@@ -93,7 +93,7 @@ runtime() {
         lock
         if ! fits "$dir"; then
             online "SYCL runtime $version"
-            say "bringing SYCL runtime $version with dpctl $dpctl into $dir"
+            say "downloading SYCL runtime $version with dpctl $dpctl into $dir"
             rm -rf "$beds"/.sycl.*/
             temp=$(mktemp -d "$beds/.sycl.XXXXXX")
             # shellcheck disable=SC2064

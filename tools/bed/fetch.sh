@@ -155,8 +155,8 @@ bring() {
     exec 9>"$beds/.fetch.lock"
     flock 9
     if [ ! -e "$dir/packages" ]; then
-        [ "${ZEROUTE_BED_OFFLINE:-}" != 1 ] || skip "$* of $suite: not in $beds yet, and nothing is brought offline"
-        say "bringing $* of Debian $suite into $dir"
+        [ "${ZEROUTE_BED_OFFLINE:-}" != 1 ] || skip "$* of $suite: not in $beds yet, and nothing is downloaded offline"
+        say "downloading $* of Debian $suite into $dir"
         command -v dpkg-deb >/dev/null || skip "this machine has no dpkg-deb"
         rm -rf "$beds"/.new.*
         update "$suite"

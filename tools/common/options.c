@@ -244,10 +244,11 @@ static int check_contradictions(const struct zr_command *c, const bool *given) {
 }
 
 static int check_operands(const struct zr_command *c, int given) {
-    char what[160];
+    char what[160], number[16];
     if (c->program || (given >= c->least && given <= c->most))
         return -1;
-    snprintf(what, sizeof what, "%d operand%s given: expected %s", given, given == 1 ? "" : "s",
+    snprintf(number, sizeof number, given ? "%d" : "no", given);
+    snprintf(what, sizeof what, "%s operand%s given: expected %s", number, given > 1 ? "s" : "",
              c->operands ? c->operands : "none");
     return zr_wrong(c, what);
 }

@@ -18,7 +18,7 @@ static const struct zr_option option_table[] = {
     {'f', "facts", NULL, "print what is known about versions, and from where"},
     {'v', "verbose", NULL, "print every finding, the stack, memory and all remedies"},
     {'s', "seconds", "N", "how long to run a command at most (default 10)"},
-    {'w', "watch", "TIME", "look at a process so long, and name what grows"},
+    {'w', "watch", "TIME", "watch a process for this long, and name what grows"},
     {SIM, "sim", "[SPEC]", "run the command on a simulated GPU"},
     {0},
 };

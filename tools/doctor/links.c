@@ -99,10 +99,15 @@ static uint64_t imports_of(const struct zr_case *c) {
     return sum;
 }
 
+static const char *times_text(char *out, size_t size, uint64_t times) {
+    snprintf(out, size, times == 1 ? "once" : "%llu times", (unsigned long long)times);
+    return out;
+}
+
 static void find_export(const struct zr_case *c, struct zr_link *link) {
     const struct zr_counted *counted = &c->counted;
     unsigned cards = zr_case_cards(c);
-    char imports[32];
+    char imports[32], times[40];
 
     zr_text_bytes(imports, imports_of(c));
     if (counted->found && counted->ipc_exports) {
@@ -111,13 +116,12 @@ static void find_export(const struct zr_case *c, struct zr_link *link) {
                  counted->ipc_exports == 1 ? " was" : "s were");
     } else if (counted->found && counted->peer_requested_calls > counted->peer_skipped_calls) {
         link->answer = ZR_YES;
-        snprintf(link->why, sizeof link->why, "residency on other cards was requested %llu times and granted",
-                 (unsigned long long)(counted->peer_requested_calls - counted->peer_skipped_calls));
+        snprintf(link->why, sizeof link->why, "residency on other cards was requested %s and granted",
+                 times_text(times, sizeof times, counted->peer_requested_calls - counted->peer_skipped_calls));
     } else if (counted->found && counted->peer_skipped_calls) {
         link->answer = ZR_NO;
-        snprintf(link->why, sizeof link->why,
-                 "residency on other cards was requested %llu times and skipped (residency:owner)",
-                 (unsigned long long)counted->peer_skipped_calls);
+        snprintf(link->why, sizeof link->why, "residency on other cards was requested %s and skipped (residency:owner)",
+                 times_text(times, sizeof times, counted->peer_skipped_calls));
     } else if (c->memory.dmabuf_fds) {
         link->answer = ZR_YES;
         snprintf(link->why, sizeof link->why, "%u shared buffers are open", c->memory.dmabuf_fds);

@@ -182,7 +182,7 @@ static bool needs_remedies(const struct zr_case *c, const struct zr_diagnosis *d
 }
 
 static void show_remedies(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width) {
-    title(to, colour, "What ends a mirror on this stack");
+    title(to, colour, "Remedies for a mirror on this stack");
     for (unsigned i = 0; i < ZR_REMEDIES; i++) {
         const struct zr_remedy *r = &d->remedies[i];
 
@@ -274,17 +274,17 @@ static void show_verdict(FILE *to, const struct zr_case *c, const struct zr_diag
 }
 
 static void show_head(FILE *to, const struct zr_case *c, bool colour, unsigned width) {
-    if (c->pid) {
-        const char *command = zr_shown(c->command);
-        size_t cut = strnlen(command, width > 20 ? width - 20 : 0);
+    char command[4 * sizeof c->command], kernel[32] = "unknown";
 
-        while (cut && (command[cut] & 0xc0) == 0x80)
-            cut--;
-        fprintf(to, "%sprocess %d%s  %.*s\n", zr_bold(colour), (int)c->pid, zr_plain(colour), (int)cut, command);
+    if (c->pid) {
+        zr_text_command(command, zr_shown(c->command), width > 20 ? width - 20 : 0);
+        fprintf(to, "%sprocess %d%s  %s\n", zr_bold(colour), (int)c->pid, zr_plain(colour), command);
         return;
     }
-    fprintf(to, "%sthis machine%s  kernel %u.%u, %u Intel card%s\n", zr_bold(colour), zr_plain(colour), c->kernel.n[0],
-            c->kernel.n[1], c->card_count, c->card_count == 1 ? "" : "s");
+    if (c->kernel.count)
+        snprintf(kernel, sizeof kernel, "%u.%u", c->kernel.n[0], c->kernel.n[1]);
+    fprintf(to, "%sthis machine%s  kernel %s, %u Intel card%s\n", zr_bold(colour), zr_plain(colour), kernel,
+            c->card_count, c->card_count == 1 ? "" : "s");
 }
 
 void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d, bool verbose) {

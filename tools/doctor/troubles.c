@@ -57,7 +57,7 @@ static void check_preload(const struct zr_case *c, struct zr_findings *to) {
 
         f = zr_finding_add(to, ZR_ERROR, "preload-bypassed", "zeroute is loaded but does not see every call");
         zr_finding_says(&f->seen, "%.*s", (int)strcspn(counted->hooks, ";"), counted->hooks);
-        zr_finding_says(&f->todo, "%s", remedy && remedy[1] ? remedy + 2 : "take its figures for a part of the whole");
+        zr_finding_says(&f->todo, "%s", remedy && remedy[1] ? remedy + 2 : "treat its figures as a part of the whole");
         return;
     }
     /* The runtime's own queues and heaps are a few hundred MiB at most. */
@@ -65,7 +65,7 @@ static void check_preload(const struct zr_case *c, struct zr_findings *to) {
         return;
     why = likely_bypass(c, &todo);
     f = zr_finding_add(to, ZR_ERROR, "preload-bypassed", "zeroute is loaded but does not see the allocations");
-    zr_finding_says(&f->seen, "the cards hold %s for this process, we counted %s in %" PRIu64 " calls; likely: %s",
+    zr_finding_says(&f->seen, "the cards hold %s for this process, zeroute counted %s in %" PRIu64 " calls; likely: %s",
                     zr_text_bytes(a, vram), zr_text_bytes(b, counted->allocated), counted->calls, why);
     zr_finding_says(&f->todo, "%s", todo);
 }
@@ -205,7 +205,7 @@ static void check_spill(const struct zr_case *c, struct zr_findings *to) {
         zr_finding_says(&f->seen, "%s of %s: the rest spills into host memory that cannot be swapped",
                         zr_text_bytes(a, use->vram.total), zr_text_bytes(b, card->vram));
         zr_finding_says(&f->todo, "zeroute run --limit 95%% makes the allocation fail in time");
-        zr_finding_says(&f->price, "the program must cope with OUT_OF_DEVICE_MEMORY");
+        zr_finding_says(&f->price, "the program must handle OUT_OF_DEVICE_MEMORY");
         f->source = zr_facts[ZR_FACT_SPILLS].source;
     }
 }
@@ -270,7 +270,7 @@ static void add_variable(void *to, const struct zr_env_report *what) {
     struct zr_finding *f;
 
     if (what->trouble == ZR_ENV_MISSPELT) {
-        f = zr_finding_add(to, ZR_WARNING, "misspelt", "%s is not a name that anything reads", what->name);
+        f = zr_finding_add(to, ZR_WARNING, "misspelt", "nothing reads the variable %s", what->name);
         zr_finding_says(&f->seen, "the nearest known name is %s", what->nearest);
         zr_finding_says(&f->todo, "set %s instead, or unset it", what->nearest);
     } else {

@@ -54,6 +54,27 @@ void zr_mirror_cost(FILE *to, const struct zr_mirror_result *r) {
     zr_text_wrap(to, 0, 80, text);
 }
 
+/* "verdict: mirrored with 2 and 4 cards, as requested": all numbers of cards that show what the most do. */
+static void say_verdict(FILE *to, const struct zr_mirror_result *results, unsigned count,
+                        const struct zr_mirror_result *base) {
+    char cards[64] = "";
+    size_t used = 0;
+
+    for (unsigned i = 0; i < count && used < sizeof cards; i++) {
+        const struct zr_mirror_result *r = &results[i];
+        bool alike = !strcmp(r->plan.label, base->plan.label) && r->count >= 3 && r->verdict == base->verdict;
+
+        if (alike)
+            used += (size_t)snprintf(cards + used, sizeof cards - used, "%s%u",
+                                     !used       ? ""
+                                     : r == base ? " and "
+                                                 : ", ",
+                                     r->plan.cards);
+    }
+    fprintf(to, "verdict: %s with %s card%s, as requested\n", zr_verdict_names[base->verdict], cards,
+            strcmp(cards, "1") == 0 ? "" : "s");
+}
+
 /* Of the settings tried with most cards, those that end what the first row shows. */
 void zr_mirror_advise_all(FILE *to, const struct zr_mirror_result *results, unsigned count) {
     const struct zr_mirror_result *base = NULL;
@@ -68,8 +89,7 @@ void zr_mirror_advise_all(FILE *to, const struct zr_mirror_result *results, unsi
         say(to, "verdict: ", "cannot tell: nothing could be measured as requested");
         return;
     }
-    fprintf(to, "verdict: %s with %u card%s, as requested\n", zr_verdict_names[base->verdict], base->plan.cards,
-            base->plan.cards == 1 ? "" : "s");
+    say_verdict(to, results, count, base);
     for (unsigned i = 0; i < count && base->verdict == ZR_MIRRORED && used < sizeof ends; i++)
         if (results[i].plan.cards == base->plan.cards && results[i].count >= 3 &&
             results[i].plan.share == base->plan.share && !strcmp(results[i].plan.route, base->plan.route) &&

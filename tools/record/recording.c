@@ -25,7 +25,7 @@ static const struct zr_option option_table[] = {
     {SIM, "sim", "[SPEC]", "use a simulated GPU, for example --sim=devices:2"},
     {LEAK, "fail-on-leak", "[SIZE]", "end with exit code 1 if more than SIZE (default 0) is not freed at the end"},
     {GROWTH, "fail-on-growth", NULL, "end with exit code 1 if the memory in use grows over the whole run"},
-    {JSON, "json", "FILE", "write what was found, for scripts"},
+    {JSON, "json", "FILE", "write the findings as JSON"},
     {0},
 };
 
@@ -38,9 +38,9 @@ static const struct zr_command command = {
     .options = option_table,
     .notes =
         "A leak is memory that is live when a process ends by exit. A SYCL runtime keeps some for itself: look how "
-        "much is left after a good run, and allow that much. Memory grows if the least in use rises from each quarter "
-        "of the events up to the last allocation to the next, by 1 MiB and 2 % at least; the first quarter is left out "
-        "as warm-up.\n"
+        "much is left after a good run, and allow that much. To find growth, the run up to its last allocation is cut "
+        "into quarters of equal numbers of events. The first is warm-up and left out; memory grows if the least in "
+        "use rises from each of the others to the next, by at least 1 MiB and 2 %.\n"
         "\n"
         "Exit code: the program's own (its signal is raised again); where that is 0, 1 for a leak or growth that was "
         "asked about, 2 if the record could not be written or lacks events, 3 if there is no verdict because nothing "
@@ -326,7 +326,8 @@ int zr_cmd_record(int argc, char **argv) {
         return ZR_EXIT_OWN;
     }
     int code = run(&o, argc - at, argv + at);
-    const char *name = getenv("ZEROUTE_RUN");
+    bool ran = code != ZR_EXIT_NOT_FOUND && code != ZR_EXIT_CANNOT;
+    const char *name = ran ? getenv("ZEROUTE_RUN") : NULL;
     int found = name ? conclude(&o, name) : code;
     return code ? code : found;
 }

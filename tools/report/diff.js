@@ -23,7 +23,7 @@ let weight = 'peak';
 let way = 'grew';
 let shownAs = 'flame';
 
-const signed = (n, format) => (n === 0 ? '0' : `${n > 0 ? '+' : '-'}${format(Math.abs(n))}`);
+const signed = (n, format) => (n === 0 ? 'unchanged' : `${n > 0 ? '+' : '-'}${format(Math.abs(n))}`);
 /* The last value is that of the stacks that the page does not hold. */
 const changes = () => p.is[weight].map((v, i) => v - p.was[weight][i]);
 const wanted = (change) => Math.max(0, way === 'grew' ? change : -change);
@@ -70,6 +70,9 @@ function drawTable(format) {
 }
 
 mergeFrames();
+/* Open at the first that differs. */
+weight = (WEIGHTS.find(([id]) => p.is[id].some((v, i) => v !== p.was[id][i])) || WEIGHTS[0])[0];
+if (!changes().some((c) => c > 0) && changes().some((c) => c < 0)) way = 'shrank';
 document.body.append(tip);
 side('old');
 side('new');

@@ -190,11 +190,12 @@ static void print_line(FILE *out, const char *line) {
 static void print_error(FILE *out, struct zr_symbols *s, const struct libraries *l, const struct error *e,
                         unsigned number) {
     bool with_source = true;
+    char times[32], heading[512];
 
-    fprintf(out, "%3u. %.*s", number, (int)line_length(e->text), e->text);
-    if (e->times > 1)
-        fprintf(out, " (%u times)", e->times);
-    fputc('\n', out);
+    snprintf(times, sizeof times, e->times > 1 ? " (%u times)" : "", e->times);
+    snprintf(heading, sizeof heading, "%.*s%s", (int)line_length(e->text), e->text, times);
+    fprintf(out, "%3u. ", number);
+    zr_text_wrap(out, 5, 80, heading);
     for (const char *line = next_line(e->text); *line; line = next_line(line)) {
         if (is_libraries(line))
             continue;

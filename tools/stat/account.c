@@ -208,9 +208,11 @@ static void show_joint_peak(FILE *out, const struct zr_sheet *page) {
 static void show_watched(FILE *out, const struct zr_sheet *page) {
     const struct zr_watched *w = page->watched;
     char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE], c[ZR_TEXT_SIZE];
-    uint64_t start = w->before.gpu_active;
+    uint64_t start = w->before.gpu_active, usm = zeroute_value(page->snapshot, "reserved_bytes.host.peak", 0);
 
-    if (w->active.known)
+    if (page->count == 1 && zr_watched_is_brief(w) && lost_most(w) != ZR_ABSENT && lost_most(w) < usm)
+        zr_line(out, "host RAM", "at least %s more than before: its host USM", zr_text_bytes(a, usm));
+    else if (w->active.known)
         zr_line(out, "host RAM", "peak %s more than before (GPUActive %s to %s)", zr_text_bytes(c, lost_most(w)),
                 zr_text_bytes(a, start), zr_text_bytes(b, w->active.peak));
     else if (lost_most(w) != ZR_ABSENT)

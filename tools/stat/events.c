@@ -124,8 +124,8 @@ static void residency(FILE *out, const struct zeroute_snapshot *s) {
     uint64_t requested = value(s, "residency.peer.requested_calls"), skipped = value(s, "residency.peer.skipped_calls");
     char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE], c[ZR_TEXT_SIZE];
     if (requested)
-        zr_line(out, "peer residency", "requested %s times for %s, %s skipped", zr_text_count(a, requested),
-                zr_text_bytes(b, value(s, "residency.peer.requested_bytes")),
+        zr_line(out, "peer residency", "requested %s time%s for %s, %s skipped", zr_text_count(a, requested),
+                requested == 1 ? "" : "s", zr_text_bytes(b, value(s, "residency.peer.requested_bytes")),
                 skipped == requested ? "all"
                 : skipped            ? zr_text_count(c, skipped)
                                      : "none");

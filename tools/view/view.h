@@ -327,6 +327,8 @@ bool zr_watched_wait(struct zr_watched *w, struct zr_program *p);
  * known.
  */
 uint64_t zr_watched_mirror(const struct zr_watched *w, uint64_t asked, bool *at_least);
+/* Whether it was looked at a few times only: peaks may have been missed. */
+bool zr_watched_is_brief(const struct zr_watched *w);
 /* ZR_ABSENT: not known. */
 uint64_t zr_watched_mean(const struct zr_watched_figure *f);
 /* "watched":{...} of an object; `asked` as above. */

@@ -100,6 +100,10 @@ uint64_t zr_watched_mirror(const struct zr_watched *w, uint64_t asked, bool *at_
     return w->mirror.known ? w->mirror.peak : ZR_ABSENT;
 }
 
+bool zr_watched_is_brief(const struct zr_watched *w) {
+    return w->view && w->view->samples < LOOKS_ENOUGH;
+}
+
 uint64_t zr_watched_mean(const struct zr_watched_figure *f) {
     return f->samples ? (uint64_t)(f->sum / f->samples) : ZR_ABSENT;
 }

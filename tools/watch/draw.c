@@ -371,6 +371,21 @@ static const char *command_of(const struct zr_row *r, const struct zr_top_view *
     return zr_text_command(text, zr_shown(r->process->process.command), v->left ? sizeof text : room);
 }
 
+/* "[space/pod/container] ", cut so that the command behind it stays visible. */
+static void where_of(char *out, size_t size, const struct zr_identity *id, size_t room) {
+    enum { COMMAND = 16, LEAST = 12 };
+    size_t most = room > COMMAND + LEAST ? room - COMMAND : LEAST;
+
+    snprintf(out, size, "[%s%s%s%s%s] ", id->space, *id->space ? "/" : "", id->pod,
+             *id->pod && *id->container ? "/" : "", id->container);
+    if (strlen(out) <= most || most >= size)
+        return;
+    size_t cut = most - strlen("...] ");
+    while (cut > 1 && (out[cut] & 0xc0) == 0x80) /* the rest of a character */
+        cut--;
+    snprintf(out + cut, size - cut, "...] ");
+}
+
 void zr_draw_row(struct zr_lines *l, const struct zr_top_view *v, const struct zr_row *r) {
     const struct zr_identity *id = &r->process->id;
     char text[512] = "", cell[ZR_TEXT_SIZE], where[300] = "";
@@ -387,14 +402,15 @@ void zr_draw_row(struct zr_lines *l, const struct zr_top_view *v, const struct z
     enum zr_style style = r->process->failures || r->process->refused ? ZR_STYLE_ALERT
                           : r->job                                    ? ZR_STYLE_JOB
                                                                       : ZR_STYLE_PLAIN;
+    size_t at = used + 2 + (r->child ? 3 : 0), room = v->width > at && !v->left ? v->width - at : sizeof where;
+
     if (*id->pod || *id->container)
-        snprintf(where, sizeof where, "[%s%s%s%s%s] ", id->space, *id->space ? "/" : "", id->pod,
-                 *id->pod && *id->container ? "/" : "", id->container);
+        where_of(where, sizeof where, id, room);
     if (r->job)
         zr_lines_add(l, style, "%s  job %s%s%s%s", text, zr_shown(r->job->name), *id->job_name ? " (" : "",
                      zr_shown(id->job_name), *id->job_name ? ")" : "");
     else
         zr_lines_add(l, style, "%s  %s%s%s", text, r->child ? "`- " : "", zr_shown(where),
-                     command_of(r, v, used + 2 + (r->child ? 3 : 0) + strlen(where)));
+                     command_of(r, v, at + strlen(where)));
     zr_lines_mark(l, from, to, ZR_STYLE_WARNING);
 }

@@ -25,7 +25,7 @@ static const struct zr_option option_table[] = {
     {ANYBODY, "allow-unauthenticated", NULL, "listen on other addresses without a token"},
     {TEXTFILE, "textfile", "DIR",
      "write DIR/zeroute.prom for node_exporter's textfile collector; listens only if --listen is given, too"},
-    {INTERVAL, "interval", "SECONDS", "look at the processes so often (default 5)"},
+    {INTERVAL, "interval", "SECONDS", "time between two looks at the processes (default 5)"},
     {PER_PROCESS, "per-process", NULL, "series for each process (labels pid, uid, command)"},
     {ONCE, "once", NULL, "with --textfile: write it once and exit"},
     {0},

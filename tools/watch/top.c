@@ -46,7 +46,7 @@ struct top {
 static const struct zr_option option_table[] = {
     {ONCE, "once", NULL, "print one look and exit"},
     {'j', "json", NULL, "print JSON; with --interval one document per line until interrupted"},
-    {INTERVAL, "interval", "SECONDS", "look so often (default 1)"},
+    {INTERVAL, "interval", "SECONDS", "time between two looks (default 1)"},
     {'f', "filter", "TEXT", "only processes with TEXT in command, job, pod or container"},
     {SORT, "sort", "COLUMN", "sort by this column: pid, rank, in-use (default), peak, mirror, alloc/s, ..."},
     {FLAT, "flat", NULL, "a line for each process; jobs are not folded"},

@@ -120,6 +120,8 @@ function chart(m, layers, lines, n, height, times, label) {
     svg.append(shape("line", { class: l.kind, x1: LEFT, x2: width - RIGHT, y1: y(l.value), y2: y(l.value) }),
       shape("text", { class: l.kind, x: width - RIGHT - 4, y: y(l.value) - 4, "text-anchor": "end" }, `${l.name} ${bytes(l.value)}`));
   }
+  const far = lines.filter(l => !near.includes(l)).map(l => `${l.name} ${bytes(l.value)}`).join(", ");
+  if (far) svg.append(shape("text", { class: "far", x: width - RIGHT - 4, y: 10, "text-anchor": "end" }, far + ": far above this chart"));
   for (let i = 0; times && i <= 4; i++) {
     const back = (n - 1) * every * (1 - i / 4);
     svg.append(shape("text", { x: LEFT + i / 4 * (width - LEFT - RIGHT), y: height - 4,
@@ -169,12 +171,14 @@ function limitOf(m, card) {
   return limits.length ? Math.min(...limits) : 0;
 }
 
+const OTHERS = "others: drivers, other programs and processes that have ended";
+
 function cardLayers(m, card, list, n) {
   const layers = list.map(o => ({ name: o.name, colour: o.colour, open: o.open,
     values: sumOf(o.processes.map(p => [p.history, shareOf(m, p, card)]), n) })).filter(l => l.values.some(v => v > 0));
   const known = sumOf(layers.map(l => [l.values, 1]), n);
   const rest = card.history.map((v, i) => Math.max(0, v - known[n - card.history.length + i]));
-  if (rest.some(v => v > 0)) layers.push({ name: "others, and what drivers hold", colour: "var(--others)", values: rest });
+  if (rest.some(v => v > 0)) layers.push({ name: OTHERS, colour: "var(--others)", values: rest });
   return layers;
 }
 
@@ -194,15 +198,15 @@ function drawCharts(m) {
   const host = m.host, list = owners(m), every = m.history_seconds || 1;
   const histories = [host.mirror_history, ...m.cards.map(c => c.history), ...m.processes.map(p => p.history)];
   const n = Math.max(1, ...histories.map(h => h.length)), longest = histories.reduce((a, b) => (b.length > a.length ? b : a), []);
-  const parts = [];
-  for (const c of m.cards) {
+  const parts = [], layers = m.cards.map(c => cardLayers(m, c, list, n));
+  for (const [i, c] of m.cards.entries()) {
     const held = c.used_by_zeroute_bytes + c.used_by_others_bytes, limit = limitOf(m, c);
     const lines = [];
     if (c.vram_bytes) lines.push({ name: "full", kind: "full", value: c.vram_bytes });
-    if (limit) lines.push({ name: "limit", kind: "limit", value: limit });
+    if (limit) lines.push({ name: "lowest limit of a process", kind: "limit", value: limit });
     parts.push(heading(cardName(c), ["used " + bytes(held) + (c.vram_bytes ? " of " + bytes(c.vram_bytes) : ""),
-      "ours " + bytes(c.used_by_zeroute_bytes), "others " + bytes(c.used_by_others_bytes), "GTT " + bytes(c.gtt_bytes)],
-    c.full ? "full" : ""), chart(m, cardLayers(m, c, list, n), lines, n, 150, false, `memory in use on ${c.device}, by job`));
+      "under zeroute " + bytes(c.used_by_zeroute_bytes), "others " + bytes(c.used_by_others_bytes), "GTT " + bytes(c.gtt_bytes)],
+    c.full ? "full" : ""), chart(m, layers[i], lines, n, 150, false, `memory in use on ${c.device}, by job`));
   }
   const figures = ["available " + bytes(host.mem_available_bytes) + " of " + bytes(host.mem_total_bytes),
     host.mirror_bytes !== undefined ? "mirror " + bytes(host.mirror_bytes) : "the mirror is not known here"];
@@ -217,9 +221,18 @@ function drawCharts(m) {
     b.onclick = o.open;
     key.append(b);
   }
+  const mirrored = host.mirror_history.some(v => v);
+  for (const [name, colour, is] of [[OTHERS, "var(--others)", layers.some(l => l.some(x => x.name === OTHERS))],
+    ["mirror of device memory in host RAM", "var(--mirror)", mirrored]]) {
+    if (!is) continue;
+    const text = element("span"), box = element("i", undefined, "swatch");
+    box.style.background = colour;
+    text.append(box, name);
+    key.append(text);
+  }
   const spread = m.processes.some(p => (p.accounts || []).filter(a => a.block_bytes).length > 1);
-  parts.push(key, element("p", `The last ${span(longest, every)}, a value every ${amount(every, "second", "seconds")}: the highest in it.` +
-    (spread ? " Processes on several cards are split as their blocks are spread now." : "") + " Click an area for its job or process.", "dim under"));
+  parts.push(key, element("p", `The last ${span(longest, every)}; each point is the highest value of ${amount(every, "second", "seconds")}.` +
+    (spread ? " A process on several cards is split as its blocks are spread now." : "") + " Click an area for its job or process.", "dim under"));
   document.getElementById("charts").replaceChildren(...parts);
 }
 
@@ -310,10 +323,11 @@ function draw() {
 
 function fill(id, heads, rows) {
   const table = document.getElementById(id), head = element("tr");
-  heads.forEach((h, i) => head.append(element("th", h, i ? "" : "text")));
+  const side = i => (i && heads[i] !== "Command" ? "" : "text");
+  heads.forEach((h, i) => head.append(element("th", h, side(i))));
   table.replaceChildren(head, ...rows.map(cells => {
     const tr = element("tr");
-    cells.forEach((c, i) => tr.append(element("td", c, i ? "" : "text")));
+    cells.forEach((c, i) => tr.append(element("td", c, side(i))));
     return tr;
   }));
 }
@@ -366,7 +380,7 @@ function drawDetail(p, every) {
       ...["p50", "p99", "max"].map(q => seconds((f["latency." + e + "." + q + "_ns"] || 0) / 1e9))]));
   fill("callers", ["Library", "Calls", "Allocated"],
     callers.sort((a, b) => b[2] - a[2]).map(([l, n, b]) => [l, count(n), bytes(b)]));
-  document.getElementById("settings").textContent = p.settings || "";
+  document.getElementById("settings").textContent = (p.settings || "").replaceAll(",", ", ");
 }
 
 async function ask(path) {
