@@ -22,29 +22,34 @@ static bool is_own_work(void) {
 /* --- submissions ------------------------------------------------------------------------------ */
 
 struct task {
-    bool is_first; /* it has not passed a hook before */
+    bool is_first;     /* it has not passed a hook before */
+    const void *above; /* what this thread was submitting to when it began */
     struct zr_submission submission;
     const void *signals; /* an event, a fence, or NULL */
 };
 
 /*
  * A call passes a second hook on its way down: that of the table behind the loader. It is followed
- * once. What longjmp leaves behind in zr_thread.work does no harm: the runner of that list is
- * inside for ever, and so is never proven.
+ * once. A loader that wraps handles, as those do that have two drivers below them, passes the
+ * driver's own handle to that hook, which is not known. What longjmp leaves behind in
+ * zr_thread.work does no harm: the runner of that list is inside for ever, and so nothing is proven
+ * any more.
  */
 static struct task task_begin(const void *list, const void *event) {
-    struct task t = {.signals = NULL};
+    struct task t = {.above = zr_thread.work.submits};
     struct zr_runner *runner;
     bool later;
 
-    if (zr_thread.work.submits == list || is_own_work())
+    if (t.above == list || is_own_work())
         return t;
     zr_fork_check();
     runner = zr_work_runner(list, &later);
+    if (unlikely(t.above && !runner && !later))
+        return t;
+    t.is_first = true;
+    zr_thread.work.submits = list;
     if (likely(runner)) {
-        t.is_first = true;
         t.submission = zr_work_begin(runner);
-        zr_thread.work.submits = list;
         t.signals = event;
         if (event)
             zr_work_signals_begin(event);
@@ -59,7 +64,7 @@ static struct task task_begin(const void *list, const void *event) {
 static void task_end(const struct task *t, ze_result_t result) {
     if (!t->is_first)
         return;
-    zr_thread.work.submits = NULL;
+    zr_thread.work.submits = t->above;
     zr_work_end(&t->submission);
     if (t->signals)
         zr_work_signals_end(t->signals, &t->submission, result == ZE_RESULT_SUCCESS);
@@ -82,14 +87,13 @@ static void lend(const void *list, const void *ptr) {
 #define ZR_WORK(...)
 #define ZR_COPIES(name, table, index, minor, parameters, arguments, event, to, from)               \
     ze_result_t zr_does_##name ZR_ABOVE_FUNCTION(parameters) {                                     \
-        struct task t;                                                                             \
+        struct task t = task_begin(list, event);                                                   \
         ze_result_t result;                                                                        \
                                                                                                    \
-        if (unlikely(zr_config.residency == ZR_RESIDENCY_OWNER)) {                                 \
+        if (unlikely(t.is_first && zr_config.residency == ZR_RESIDENCY_OWNER)) {                   \
             lend(list, to);                                                                        \
             lend(list, from);                                                                      \
         }                                                                                          \
-        t = task_begin(list, event);                                                               \
         result = ((zr_work_fn_##name)below)arguments;                                              \
         task_end(&t, result);                                                                      \
         return result;                                                                             \

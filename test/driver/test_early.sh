@@ -52,6 +52,15 @@ for name in list event later-event device queue fence out-of-order used-event ho
 done
 promise "with reuse:runtime the program runs as well" runtime_returns_it
 
+# A loader with two drivers below it wraps handles: the second hook that a call passes is given the driver's own.
+for bed in intel,sim sim,intel; do
+    run_cases $bed debian13 "$conf" >"$dir/$bed" 2>"$dir/$bed.said"
+    for name in list event queue fence list-event reset-list copied; do
+        promise "with two drivers a block is reused when it is proven idle, not before: $bed, $name" \
+            proven_only "$dir/$bed" "$name"
+    done
+done
+
 # What may have been missed is not proven: it falls back, and says so once. Blocks are the driver's then.
 falls_back() { # BED LOADER CASE WHY [LIBRARY]
     ZEROUTE_CONF=$conf tools/bed/bed --on "$1" ${2:+--loader "$2"} --cards 2 \
