@@ -160,12 +160,12 @@ leak() { # leak KIND: started, its process id in $dir/KIND.pid
         "$build/test/driver/leak" "$1" >"$dir/$1.out" 2>&1 &
     echo $! >"$dir/$1.pid"
 }
-published() { "$build/zeroute" stat "$1" >/dev/null 2>&1; }
 grows() { # grows KIND WORDS
     local pid told
     export ZEROUTE_ROOT=$dir/$1
     pid=$(cat "$dir/$1.pid")
-    until published "$pid"; do
+    # The stand-in begins to say what the process holds when the driver opens it, after the segment is there.
+    until grep -q ready "$dir/$1.out"; do
         kill -0 "$pid" || { cat "$dir/$1.out"; return 1; }
         sleep 0.2
     done
