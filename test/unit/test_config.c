@@ -57,6 +57,7 @@ START_TEST(the_defaults_are_those_of_a_bare_preload) {
                                            "check_quarantine:256MiB",
                                            "check_exported:keep",
                                            "check_wait:50ms",
+                                           "pause:off",
                                            "inject:none"};
     char text[2048] = ",", item[64];
     struct zr_settings c;
@@ -75,11 +76,11 @@ START_TEST(every_setting_of_the_table_parses) {
         parse("route:sycl,cache:off,residency:owner,backing:eager,guard:off,reuse:always,"
               "limit:12GiB,cache_limit:5%,cache_idle:500ms,cache_host:on,peer_callers:libccl.so+libfoo.so,"
               "host_floor:4GiB,stats:off,record:/tmp/t.%p,stacks:off,"
-              "check:all,check_quarantine:1GiB,check_exported:poison,check_wait:1s,"
+              "check:all,check_quarantine:1GiB,check_exported:poison,check_wait:1s,pause:on,"
               "inject:zeMemAllocDevice@3=0x70000003");
     ck_assert_int_eq(complaint_count, 0);
     ck_assert_int_eq(c.route, ZR_ROUTE_SYCL);
-    ck_assert(!c.cache && !c.guard && !c.stats && c.cache_host);
+    ck_assert(!c.cache && !c.guard && !c.stats && c.cache_host && c.pause);
     ck_assert_int_eq(c.residency, ZR_RESIDENCY_OWNER);
     ck_assert_int_eq(c.backing, ZR_BACKING_EAGER);
     ck_assert_int_eq(c.reuse, ZR_REUSE_ALWAYS);
