@@ -2,7 +2,6 @@
 #include "ctl/ctl.h"
 #include "base/settings.h"
 #include "outside/outside.h"
-#include "view/view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -156,45 +155,7 @@ static const char *request_of(int count, char **word) {
     return strcmp(word[0], "set") != 0 || check_setting(word[1], word[2]) ? text : NULL;
 }
 
-/* --- whom ---------------------------------------------------------------------------------------- */
-
-static void add_target(struct zr_post *post, size_t *count, const struct zr_process_view *v) {
-    post[*count].process = v->process;
-    post[*count].last_call_ns = v->last_activity_ns;
-    ++*count;
-}
-
-/*
- * The processes to ask, to be freed. A process is the one that lives under its number; who else claims that number is
- * none. Jobs are those that 'zeroute top' and 'stat' show.
- */
-static struct zr_post *targets(const struct options *o, size_t *count) {
-    struct zr_view *m = zr_view_new(&(struct zr_scope){.pid = o->pid, .finished = o->pid != 0, .all_at_once = true});
-    struct zr_post *post = NULL;
-
-    *count = 0;
-    if (m && zr_view_sample(m))
-        post = calloc(m->process_count + m->ended_count + 1, sizeof *post);
-    if (post && o->pid && zr_view_find(m, o->pid))
-        add_target(post, count, zr_view_find(m, o->pid));
-    for (size_t i = 0; post && !o->pid && i < m->process_count; i++) {
-        const struct zr_process_view *v = m->process[i];
-        bool mine = geteuid() == v->process.uid || geteuid() == 0;
-        if (mine && v->process.state == ZEROUTE_LIVE && (o->all || zr_job_is_called(v, o->job)))
-            add_target(post, count, v);
-    }
-    for (size_t i = 0; post && o->pid && !*count && i < m->unread_count; i++)
-        if (m->unread[i].pid == o->pid)
-            zr_complain("ctl", "process %d (user %u): %s", o->pid, m->unread[i].uid, m->unread[i].why);
-    zr_view_free(m);
-    return post;
-}
-
-static int pid_of(const struct zr_post *p) {
-    return p->process.pid ? p->process.pid : p->process.pid_inside;
-}
-
-/* --- asking -------------------------------------------------------------------------------------- */
+/* --- asking ------------------------------------------------------------------------------------- */
 
 static void look_up(struct zr_post *p) {
     char why[256];
@@ -208,98 +169,6 @@ static void look_up(struct zr_post *p) {
              : *why                     ? why
                                         : "it has ended");
     zeroute_snapshot_free(s);
-}
-
-static bool has_ended(const struct zr_post *p) {
-    return zr_outside_state(&p->process) == ZEROUTE_FINISHED;
-}
-
-/* Since its last call. */
-static uint64_t idle_ns(const struct zr_post *p) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    return now > p->last_call_ns && p->last_call_ns ? now - p->last_call_ns : 0;
-}
-
-/* Once, soon: a process that is busy has answered by then. */
-static void say_who_is_idle(const struct zr_post *post, size_t first, size_t left, size_t count) {
-    char age[ZR_TEXT_SIZE];
-    const struct zr_post *p = &post[first];
-
-    zr_text_age(age, idle_ns(p));
-    if (left == 1)
-        fprintf(stderr, "zeroute ctl: process %d has been idle for %s; it answers at its next call\n", pid_of(p), age);
-    else
-        fprintf(stderr, "zeroute ctl: %zu of %zu processes are idle, %d for %s; they answer at their next call\n", left,
-                count, pid_of(p), age);
-}
-
-/* Returns how many have not answered, and the first of them. */
-static size_t count_silent(struct zr_post *post, size_t count, bool look_for_ended, size_t *first) {
-    size_t left = 0;
-
-    *first = count;
-    for (size_t i = 0; i < count; i++) {
-        if (zr_post_answered(&post[i]))
-            continue;
-        *first = *first == count ? i : *first;
-        left++;
-        if (look_for_ended && has_ended(&post[i]) && !zr_post_answered(&post[i])) {
-            snprintf(post[i].reply, sizeof post[i].reply, "it ended before it answered");
-            post[i].state = ZR_POST_FAILED;
-        }
-    }
-    return left;
-}
-
-static void wait_for_all(struct zr_post *post, size_t count, const struct options *o, uint64_t deadline) {
-    enum { SOON = 200000000, LONGEST = 20000000 };
-    uint64_t start = zr_post_clock();
-    long pause = 50000;
-    bool said = o->json;
-    size_t first, left = count;
-
-    while (left && zr_post_clock() < deadline) {
-        left = count_silent(post, count, pause >= LONGEST, &first);
-        if (!left)
-            return;
-        if (!said && zr_post_clock() - start > SOON) {
-            said = true;
-            say_who_is_idle(post, first, left, count);
-        }
-        nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
-        pause = pause < LONGEST ? pause * 2 : LONGEST;
-    }
-}
-
-/* Requests that nobody has begun with are withdrawn; the others have five seconds, all of them together. */
-static void withdraw_all(struct zr_post *post, size_t count) {
-    uint64_t deadline = zr_post_clock() + 5000000000u;
-    bool all = false;
-
-    while (!all) {
-        all = true;
-        for (size_t i = 0; i < count; i++)
-            all = zr_post_withdraw(&post[i]) && all;
-        if (zr_post_clock() > deadline)
-            return;
-        if (!all)
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-}
-
-/* All are asked before any is waited for, so that none holds up another. */
-static void ask(struct zr_post *post, size_t count, const char *request, const struct options *o) {
-    uint64_t deadline = zr_post_clock() + (uint64_t)((o->timeout < 1e6 ? o->timeout : 1e6) * 1e9);
-
-    for (size_t i = 0; i < count; i++)
-        zr_post(&post[i], request);
-    wait_for_all(post, count, o, deadline);
-    withdraw_all(post, count);
-    for (size_t i = 0; i < count; i++)
-        zr_post_end(&post[i]);
 }
 
 /* --- what was answered --------------------------------------------------------------------------- */
@@ -326,9 +195,10 @@ static void print_one(const struct zr_post *p) {
     struct tm local;
     if (p->answered_ns && localtime_r(&seconds, &local))
         strftime(when, sizeof when, "%H:%M:%S", &local);
-    int indent = printf("%d  ", pid_of(p));
+    int indent = printf("%d  ", zr_post_pid(p));
     if (p->state == ZR_POST_WITHDRAWN)
-        printf("no answer: its last call was %s ago; the request was withdrawn\n", zr_text_age(age, idle_ns(p)));
+        printf("no answer: its last call was %s ago; the request was withdrawn\n",
+               zr_text_age(age, zr_post_idle_ns(p)));
     else if (p->state == ZR_POST_FAILED)
         printf("not asked: %s\n", zr_shown(p->reply));
     else if (!p->done)
@@ -348,7 +218,7 @@ static void print_json(const struct zr_post *post, size_t count, const char *req
     for (size_t i = 0; i < count; i++) {
         json_t *item = zr_json_object(answers, NULL);
         bool answered = post[i].state == ZR_POST_ANSWERED;
-        zr_json_count(item, "pid", (uint64_t)pid_of(&post[i]));
+        zr_json_count(item, "pid", (uint64_t)zr_post_pid(&post[i]));
         zr_json_text(item, "command", post[i].process.command);
         zr_json_text(item, "state", answered && !post[i].done ? "refused" : state[post[i].state]);
         zr_json_flag(item, "done", answered && post[i].done);
@@ -369,19 +239,6 @@ static int code_of(const struct zr_post *post, size_t count) {
     return failed ? ZR_EXIT_ERROR : silent ? ZR_EXIT_NO_VERDICT : refused ? ZR_EXIT_FINDING : ZR_EXIT_DONE;
 }
 
-static int no_target(const struct options *o) {
-    if (o->pid)
-        zr_complain("ctl",
-                    "no statistics of process %d: expected one that was started under zeroute and has used a "
-                    "device",
-                    o->pid);
-    else if (o->job)
-        zr_complain("ctl", "no running process of job '%s': 'zeroute top --once' lists jobs", o->job);
-    else
-        zr_complain("ctl", "no process of yours runs under zeroute");
-    return ZR_EXIT_ERROR;
-}
-
 int zr_cmd_ctl(int argc, char **argv) {
     struct options o = {.timeout = 30};
     size_t count;
@@ -395,16 +252,15 @@ int zr_cmd_ctl(int argc, char **argv) {
     const char *request = request_of(argc - at, argv + at);
     if (!request)
         return ZR_EXIT_ERROR;
-    struct zr_post *post = targets(&o, &count);
-    if (!post || !count) {
-        free(post);
-        return no_target(&o);
-    }
+    struct zr_post *post = zr_whom_find(&(struct zr_whom){"ctl", o.pid, o.job}, &count);
+    if (!post)
+        return ZR_EXIT_ERROR;
     if (strcmp(request, "get") == 0)
         for (size_t i = 0; i < count; i++)
             look_up(&post[i]);
     else
-        ask(post, count, request, &o);
+        zr_ask(post, count, request,
+               &(struct zr_asking){.command = "ctl", .timeout = o.timeout, .begun = 5, .say_who_is_idle = !o.json});
     if (o.json)
         print_json(post, count, request);
     else

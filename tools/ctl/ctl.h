@@ -39,7 +39,35 @@ bool zr_post_answered(struct zr_post *p);
 bool zr_post_withdraw(struct zr_post *p);
 /* Lets go of the segment. What has begun and not finished is said to be so. */
 void zr_post_end(struct zr_post *p);
+/* It is not asked any further: `reply` says why. */
+void zr_post_failed(struct zr_post *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* CLOCK_MONOTONIC. */
 uint64_t zr_post_clock(void);
+
+/* --- together.c: several processes and one request ----------------------------------------------- */
+struct zr_whom {
+    const char *command; /* in messages */
+    int pid;             /* this process; 0: those of the job */
+    const char *job;     /* as 'zeroute top' and 'stat' name it; NULL, without a pid: every process of the user */
+};
+/*
+ * The processes to ask, to be freed; NULL, with the reason on stderr, if there are none. A process is the one that
+ * lives under its number; who else claims that number is none.
+ */
+struct zr_post *zr_whom_find(const struct zr_whom *w, size_t *count);
+int zr_post_pid(const struct zr_post *p);
+/* Since its last call. */
+uint64_t zr_post_idle_ns(const struct zr_post *p);
+
+struct zr_asking {
+    const char *command;
+    double timeout;                     /* seconds to wait for those that have not begun with it */
+    double begun;                       /* seconds more for those that have */
+    bool say_who_is_idle;               /* and answers at its next call */
+    const volatile sig_atomic_t *stop;  /* no longer wait for those that have not begun; may be NULL */
+    const volatile sig_atomic_t *leave; /* nor for those that have; may be NULL */
+};
+/* Asks all before any is waited for, so that none holds up another. Each has a state other than WAITS afterwards. */
+void zr_ask(struct zr_post *post, size_t count, const char *request, const struct zr_asking *how);
 
 #endif

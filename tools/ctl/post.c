@@ -21,7 +21,7 @@ uint64_t zr_post_clock(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-__attribute__((format(printf, 2, 3))) static void fail(struct zr_post *p, const char *format, ...) {
+void zr_post_failed(struct zr_post *p, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(p->reply, sizeof p->reply, format, arguments);
@@ -59,16 +59,16 @@ static bool map_control(struct zr_post *p) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (fstat(p->fd, &st) || pread(p->fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != ZEROUTE_SEGMENT_MAGIC ||
         h.layout != ZEROUTE_SEGMENT_LAYOUT) {
-        fail(p, "its segment cannot be read");
+        zr_post_failed(p, "its segment cannot be read");
         return false;
     }
     if (h.header_size < sizeof h || h.control_size < sizeof *p->control) {
-        fail(p, "it runs an older version of zeroute, which takes no requests");
+        zr_post_failed(p, "it runs an older version of zeroute, which takes no requests");
         return false;
     }
     if (h.control_offset % page || h.control_offset > (uint64_t)st.st_size ||
         (uint64_t)st.st_size - h.control_offset < h.control_size) {
-        fail(p, "its segment is damaged");
+        zr_post_failed(p, "its segment is damaged");
         return false;
     }
     sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = replace_page, .sa_flags = SA_SIGINFO}, NULL);
@@ -76,7 +76,7 @@ static bool map_control(struct zr_post *p) {
     p->map = mmap(NULL, p->map_size, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, (off_t)h.control_offset);
     if (p->map == MAP_FAILED) {
         p->map = NULL;
-        fail(p, "its segment cannot be mapped: %s", strerror(errno));
+        zr_post_failed(p, "its segment cannot be mapped: %s", strerror(errno));
         return false;
     }
     p->control = p->map;
@@ -90,7 +90,7 @@ static bool take_turn(struct zr_post *p) {
     if (fcntl(p->fd, F_SETLK, &lock) == 0)
         return true;
     if (errno != EAGAIN && errno != EACCES && errno != EINTR)
-        fail(p, "its segment cannot be locked: %s", strerror(errno));
+        zr_post_failed(p, "its segment cannot be locked: %s", strerror(errno));
     return false;
 }
 
@@ -116,15 +116,16 @@ void zr_post(struct zr_post *p, const char *request) {
     p->request = request;
     p->asked = false;
     if (p->process.state != ZEROUTE_LIVE) {
-        fail(p, "it has ended");
+        zr_post_failed(p, "it has ended");
         return;
     }
     if (geteuid() != p->process.uid && geteuid() != 0) {
-        fail(p, "it belongs to user %u: only that user may change it", p->process.uid);
+        zr_post_failed(p, "it belongs to user %u: only that user may change it", p->process.uid);
         return;
     }
     if (!p->process.readable || (p->fd = open_for_writing(&p->process)) < 0) {
-        fail(p, "its segment cannot be opened: %.128s", p->process.readable ? strerror(errno) : p->process.why);
+        zr_post_failed(p, "its segment cannot be opened: %.128s",
+                       p->process.readable ? strerror(errno) : p->process.why);
         return;
     }
     if (map_control(p))
@@ -154,7 +155,7 @@ bool zr_post_withdraw(struct zr_post *p) {
     if (zr_post_answered(p))
         return true;
     if (!p->asked)
-        fail(p, "another zeroute ctl is waiting for it");
+        zr_post_failed(p, "another zeroute ctl is waiting for it");
     /* One that has begun is waited for: it will take effect, and that is to be said. */
     else if (__atomic_compare_exchange_n(&p->control->request, &mine, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         p->state = ZR_POST_WITHDRAWN;
@@ -163,7 +164,7 @@ bool zr_post_withdraw(struct zr_post *p) {
 
 void zr_post_end(struct zr_post *p) {
     if (p->state == ZR_POST_WAITS)
-        fail(p, "it has begun and not finished");
+        zr_post_failed(p, "it has begun and not finished");
     if (p->map)
         munmap(p->map, p->map_size);
     if (p->fd >= 0)
