@@ -161,9 +161,10 @@ __attribute__((no_sanitize("address"))) static bool holds_adapter_string(const u
 
 bool zr_who_holds_adapter(const struct zr_elf *elf) {
     const size_t most = (size_t)256 << 20;
-    const ElfW(Phdr) *p = elf->segments;
+    const ElfW(Phdr) *segments = elf->segments;
 
-    for (unsigned i = 0; i < elf->segment_count; i++, p++) {
+    for (unsigned i = 0; i < elf->segment_count; i++) {
+        const ElfW(Phdr) *p = &segments[i];
         const void *start = (const void *)(elf->bias + p->p_vaddr);
         size_t bytes = p->p_filesz < most ? p->p_filesz : most;
 

@@ -196,22 +196,32 @@ static void give_up(uint64_t last) {
     }
 }
 
+/* The oldest of the freed blocks that no command can use any more, or NULL. Under the lock. */
+static struct zr_checked *oldest_idle(void) {
+    struct zr_checked *freed = checked_oldest(ZR_CHECKED_FREED);
+
+    for (unsigned i = 0; freed && i < LOOK_AHEAD; i++) {
+        if (freed->ticket <= rested || freed->is_idle)
+            return freed;
+        freed = freed->newer;
+    }
+    return NULL;
+}
+
 /*
  * Takes the next descriptor in hand and moves it where it goes next. Returns where it was. Under
  * the lock.
  */
 static enum zr_checked_place take_next(void) {
     const struct zr_checked_list *kept = &zr_check_list[ZR_CHECKED_KEPT];
-    struct zr_checked *freed = checked_oldest(ZR_CHECKED_FREED);
     enum zr_checked_place from;
 
     if (kept->bytes > zr_config.check_quarantine.bytes || kept->blocks > QUARANTINE_BLOCKS ||
         (kept->oldest && draining))
         checked_move(kept->oldest, ZR_CHECKED_LEAVING);
     in_hand = checked_oldest(ZR_CHECKED_ASKED);
-    for (unsigned i = 0; !in_hand && freed && i < LOOK_AHEAD; i++, freed = freed->newer)
-        if (freed->ticket <= rested || freed->is_idle)
-            in_hand = freed;
+    if (!in_hand)
+        in_hand = oldest_idle();
     if (!in_hand)
         in_hand = checked_oldest(ZR_CHECKED_LEAVING);
     from = in_hand ? in_hand->place : ZR_CHECKED_NOWHERE;

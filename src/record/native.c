@@ -224,7 +224,7 @@ static bool rule_run(struct reader r, const struct cie *c, uintptr_t pc, uintptr
             kinds = operands[op];
         else if (!n)
             return false;
-        for (const char *k = kinds; *k; k++, n++)
+        for (const char *k = kinds; *k; k++) {
             if (*k == 'e')
                 known = take_expression(&r, &deref, &x[n]);
             else if (*k == 'p')
@@ -234,6 +234,8 @@ static bool rule_run(struct reader r, const struct cie *c, uintptr_t pc, uintptr
             else
                 x[n] = (int64_t)take_leb(&r, *k == 's' || *k == 'f') *
                        (*k == 'o' || *k == 'f' ? c->data_align : 1);
+            n++;
+        }
         switch (op) {
         case 0x01: /* set_loc */
             pc = (uintptr_t)x[0];

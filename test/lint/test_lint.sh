@@ -86,9 +86,13 @@ plain() {
         finds src/cache/map.c 'static int f(int a) { return a ? g(a > 1 ? 2 : 3) : 4; }' plain &&
         finds src/cache/map.c 'static void f(int a) { if ((a = g())) h(a); }' plain &&
         finds src/cache/map.c 'static void f(int a) { h(a = g()); }' plain &&
+        finds src/cache/map.c 'static void f(int *a, int *b) { *(b ? a : b) = 1; }' plain &&
+        finds src/cache/map.c 'static void f(int a, int b) { for (; a; a++, b++) h(); }' plain &&
+        finds src/cache/map.c 'static void f(int a, int b) { a = 1, b = a; }' plain &&
         finds src/cache/map.c "static bool precedes(int a) { return a; }" plain &&
         ! finds src/cache/map.c 'static void f(int a) { while ((a = g(a ? 1 : 2, a ? 3 : 4))) h(a == 1); }' plain \
-            >/dev/null
+            >/dev/null &&
+        ! finds src/cache/map.c 'static void f(int a) { int b = 1, c = *(a ? &b : &a); g(b, c); }' plain >/dev/null
 }
-promise "101 columns, conditions and assignments inside others, and one name twice are found in src/" plain
+promise "101 columns, conditions and assignments inside others, commas, and one name twice are found in src/" plain
 kept
