@@ -48,6 +48,14 @@ COLUMNS=200 "$Z" top --once >"$dir/tree.txt"
 "$Z" ctl --job slurm:81.0 --json get >"$dir/ctl.json"
 "$Z" ctl --job ray:01000000 --json get >"$dir/ray.json"
 "$Z" ctl --job slurm:81.0 get >"$dir/ctl.txt"
+# A second one is mirrored, too: which process lost how much?
+start NAME=second -- "$ab_work" blocks=3 mib=128 hold=600000
+for ((i = 0; i < 600; i++)); do
+    "$Z" stat --json >"$dir/both.json" && grep -q '"mirror_bytes": 402653184' "$dir/both.json" && break
+    sleep 0.1
+done
+mkdir "$dir/each"
+for pid in $("$Z" stat | sed -nE 's/^ *([0-9]+) .*_work.*/\1/p'); do "$Z" doctor --json "$pid" >"$dir/each/$pid"; done
 kill $(jobs -p)
 unset ZEROUTE_ROOT
 "$Z" run --sim=devices:2,vram:16GiB,mirror:on --json "$dir/run.json" --summary -- \
@@ -142,6 +150,15 @@ assert "(of the machine: 1.00 GiB by GPUActive, less 40.0 MiB of host and shared
 assert re.search(r"Mirrored +YES.*1.00 GiB", text["doctor"]), text["doctor"]
 assert re.search(r"^mirror +peak 1.00 GiB", text["run"], re.M), text["run"]
 assert "1.00 GiB" in re.search(r"host.mirror.*", text["ab"])[0], text["ab"]'; }
+mirror_of_each() { ask '
+import os
+both = {str(p["pid"]): p for p in json.load(open(at + "both.json"))["processes"] if p["state"] == "live"}
+same(sorted(both), sorted(os.listdir(at + "each")))
+said = {pid: json.load(open(f"{at}each/{pid}"))["mirror"] for pid in both}
+for pid, p in both.items():
+    assert p["mirror_bytes"] < 64 << 20 or said[pid]["bytes"] == p["mirror_bytes"], (p["mirror_bytes"], said[pid])
+    same(said[pid]["state"] == "there", p["mirror_bytes"] >= 256 << 20)
+same(sorted(p["mirror_bytes"] >> 20 for p in both.values())[-2:], [384, 1024])'; }
 # Peaks of GPUActive and of host USM are of different moments: one taken from the other is no mirror.
 mirror_of_half_a_second() { ask '
 for name, least in (("short", 96), ("demo", 84)):
@@ -175,6 +192,7 @@ promise "every command has the same bytes in use" bytes_in_use
 promise "a job is the same to stat, top, serve and ctl" jobs_are_one
 promise "a container is the same to stat, top and serve" a_container_is_one
 promise "the mirror of an idle program is the same figure everywhere" mirror
+promise "a process's mirror is its own to stat and doctor" mirror_of_each
 promise "ab and run find the same mirror in half a second" mirror_of_half_a_second
 promise "cards are the same, and add up" cards
 [ "$promises_broken" = 0 ] || { tail -20 "$dir/log"; cat "$dir/errors"; }

@@ -222,6 +222,32 @@ START_TEST(host_memory_that_was_asked_for_is_no_mirror) {
 }
 END_TEST
 
+/* The machine has lost 20 GiB: 12 of them to this process. */
+START_TEST(the_mirror_of_other_processes_is_not_this_ones) {
+    c.counted.peer_requested_calls = 7;
+    c.meminfo.gpu_active = GIB(20);
+    c.mirror = GIB(12);
+    c.mirror_of_others = GIB(8);
+    diagnose(0);
+    ck_assert_int_eq(d.mirror.state, ZR_MIRROR_THERE);
+    ck_assert_uint_eq(d.mirror.bytes, GIB(12));
+    ck_assert_msg(strstr(d.mirror.why, "12.0 GiB of the machine's 20.0 GiB"), "%s", d.mirror.why);
+    ck_assert_msg(strstr(found("mirror")->what, "12.0 GiB"), "%s", found("mirror")->what);
+    zr_findings_free(&d.findings);
+
+    c.mirror = 0; /* it asked for no residency, and exported nothing */
+    c.mirror_of_others = GIB(20);
+    c.counted.peer_requested_calls = 0;
+    diagnose(0);
+    ck_assert_int_eq(d.mirror.state, ZR_MIRROR_NONE);
+    zr_findings_free(&d.findings);
+
+    c.counted.ipc_exports = 3; /* it exported: its imports are others' */
+    diagnose(0);
+    ck_assert_uint_eq(d.mirror.bytes, GIB(12));
+}
+END_TEST
+
 START_TEST(backing_eager_of_the_preload_is_a_broken_link) {
     snprintf(c.counted.backing, sizeof c.counted.backing, "eager: NEOReadDebugKeys=1 EnableDeferBacking=0");
     diagnose(0);
@@ -293,6 +319,7 @@ int main(void) {
     tcase_add_loop_test(t, a_fact_is_a_finding_where_it_concerns_the_program, 0, sizeof known / sizeof *known);
     tcase_add_test(t, skipped_residency_is_a_broken_link);
     tcase_add_test(t, host_memory_that_was_asked_for_is_no_mirror);
+    tcase_add_test(t, the_mirror_of_other_processes_is_not_this_ones);
     tcase_add_test(t, backing_eager_of_the_preload_is_a_broken_link);
     tcase_add_test(t, an_older_driver_does_not_defer);
     tcase_add_test(t, versions_compare_by_number);

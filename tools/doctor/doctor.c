@@ -113,6 +113,20 @@ static void read_counted(struct zr_case *c, const struct zr_view *m) {
         take_counted(&c->counted, v->snapshot);
 }
 
+/* What the process and the others make the host hold. One that is not under zeroute is in no view. */
+static void read_mirrors(struct zr_case *c, const struct zr_view *m) {
+    c->mirror = zr_mirror_of(&c->memory, &c->lost);
+    c->mirror_of_others = 0;
+    for (size_t i = 0; i < m->process_count; i++) {
+        const struct zr_process_view *v = m->process[i];
+
+        if (v->process.pid == c->pid)
+            c->mirror = v->mirror;
+        else if (v->mirror != ZR_ABSENT)
+            c->mirror_of_others += v->mirror;
+    }
+}
+
 /* Host memory, and what of it is lost, as every command has it. */
 static void look_at_machine(struct zr_case *c, bool counted) {
     struct zr_view *m = zr_view_new(&(struct zr_scope){.fields = counted, .all_at_once = true});
@@ -121,6 +135,7 @@ static void look_at_machine(struct zr_case *c, bool counted) {
         c->meminfo = m->host;
         c->meminfo_there = m->host.total != ZR_ABSENT;
         c->lost = m->lost;
+        read_mirrors(c, m);
         if (counted)
             read_counted(c, m);
     }
@@ -183,7 +198,7 @@ bool zr_doctor_gather(struct zr_case *c, pid_t pid) {
         follow_simulation(pid);
     c->pid = pid;
     c->kernel = zr_kernel_version();
-    c->lost.bytes = ZR_ABSENT;
+    c->lost.bytes = c->mirror = ZR_ABSENT;
     c->card_count = zr_cards_list(c->cards, ZR_CARDS_MAX);
     if (!pid) {
         zr_stack_of_machine(&c->stack);

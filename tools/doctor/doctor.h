@@ -244,6 +244,8 @@ struct zr_case {
     bool meminfo_there;
     struct zr_meminfo meminfo;
     struct zr_lost lost; /* of the machine */
+    /* Of it what the process makes the host hold, and what other processes under zeroute do; ZR_ABSENT: not told. */
+    uint64_t mirror, mirror_of_others;
     struct zr_process_memory memory;
     struct zr_card cards[ZR_CARDS_MAX];
     unsigned card_count;
@@ -277,7 +279,7 @@ extern const char *const zr_mirror_names[];
 
 struct zr_mirror {
     enum zr_mirror_state state;
-    uint64_t bytes; /* ZR_ABSENT: not known */
+    uint64_t bytes; /* of the process, if it is about one; ZR_ABSENT: not known */
     char why[256];
 };
 

@@ -163,16 +163,33 @@ void zr_links_find(const struct zr_case *c, struct zr_link links[ZR_LINKS]) {
 /* Below this host memory behind the cards is the drivers' own. */
 static const uint64_t noise = UINT64_C(256) << 20;
 
+/*
+ * What this process has of the machine's loss. Its imports tell, as in every command. If there are none, what others
+ * import is not its own, unless it exported memory to them.
+ */
+static uint64_t share_of(const struct zr_case *c, uint64_t vram) {
+    uint64_t lost = c->lost.bytes, others = c->mirror_of_others;
+    bool exported = c->counted.ipc_exports || c->memory.dmabuf_fds;
+
+    if (!c->pid || lost == ZR_ABSENT)
+        return lost;
+    if (c->mirror != ZR_ABSENT && c->mirror)
+        return c->mirror < lost ? c->mirror : lost;
+    if (!exported)
+        return lost > others ? lost - others : 0;
+    return others && vram < lost ? vram : lost;
+}
+
 void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS], struct zr_mirror *out) {
     uint64_t vram = vram_of(c), lost;
     bool precise = c->meminfo.gpu_active != ZR_ABSENT, all = true, missing = false;
-    char a[32], b[32], by[128];
+    char a[32], b[32], whole[32], by[128];
 
     for (unsigned i = 0; i < ZR_LINKS; i++) {
         all &= links[i].answer == ZR_YES;
         missing |= links[i].answer == ZR_NO;
     }
-    lost = c->meminfo_there ? c->lost.bytes : ZR_ABSENT;
+    lost = c->meminfo_there ? share_of(c, vram) : ZR_ABSENT;
     zr_lost_text(by, sizeof by, &c->lost);
     out->bytes = lost;
     /* Other owners of memory that /proc does not tell, as file systems with caches of their own, are not our matter. */
@@ -189,8 +206,12 @@ void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS
     }
     zr_text_bytes(a, lost);
     zr_text_bytes(b, vram);
-    snprintf(out->why, sizeof out->why, "%s: %s; device memory of %s: %s", by, a,
-             c->pid ? "the process" : "readable processes", b);
+    if (lost == c->lost.bytes)
+        snprintf(out->why, sizeof out->why, "%s: %s; device memory of %s: %s", by, a,
+                 c->pid ? "the process" : "readable processes", b);
+    else
+        snprintf(out->why, sizeof out->why, "%s of the machine's %s (%s); device memory of the process: %s", a,
+                 zr_text_bytes(whole, c->lost.bytes), by, b);
     /* Without GPUActive the figure is rough: ask for more before calling it a loss. */
     if (c->pid && precise && lost && lost < noise && vram != ZR_ABSENT && vram <= 2 * noise && lost >= vram / 10)
         out->state = ZR_MIRROR_TOO_LITTLE;
