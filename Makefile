@@ -152,11 +152,12 @@ $(B)/test/calls: test/differ/calls.c test/differ/odd.c
 	$(CC) $(BASE) $(CFLAGS) $^ -o $@ -lze_loader -ldl
 
 # Programs that find the loader themselves must not be linked against it.
-$(foreach p,bind_handle bind_noload bind_default bind_table bind_static bind_deep bind_namespace bind_local bind_again tables two_loaders handles reload,\
+$(foreach p,bind_handle bind_noload bind_default bind_table bind_static bind_deep bind_namespace bind_local bind_again tables two_loaders handles reload tomorrow,\
   $(eval PROG_LDFLAGS_$p := -Wl,--as-needed))
 PROG_LDFLAGS_dlsym = -rdynamic -Wl,--no-as-needed $(B)/test/process/libsecond.so -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed
 $(B)/test/process/dlsym: $(B)/test/process/libsecond.so
 PLIB_LDFLAGS_freer = -Wl,-soname,libfreer.so
+PLIB_LDFLAGS_tomorrow = -Wl,-soname,libze_loader.so.1
 PROG_LDFLAGS_frees = -Wl,--no-as-needed $(B)/test/process/libfreer.so -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed
 $(B)/test/process/frees: $(B)/test/process/libfreer.so
 # A SYCL runtime and an adapter by name, for what happens while another thread forks.

@@ -4,8 +4,9 @@
  * anything is proven, after something that proves nothing, and after the proof. Prints a line for each case: its name,
  * and for each of the three whether the block came back ("back") or another one ("other"; "-": not asked).
  *
- *   early [CASE...]     all of them but device-reset, for which Intel's driver waits, and those after which nothing
- *                       counts as proven: fork, namespace, semaphore, capture
+ *   early [CASE...]     all of them but failed-append, which needs Intel's driver, device-reset, for which Intel's
+ *                       driver waits, and those after which nothing counts as proven: fork, namespace, semaphore,
+ *                       capture
  */
 #include "ze_test.h"
 
@@ -259,6 +260,29 @@ static void host_signal(void) {
     CHECK(wait_for_list(w.list, FOREVER));
     print_back();
     end_work(&w);
+}
+
+/* A counting event that was refused with its command says that it was signalled. */
+static void failed_append(void) {
+    struct {
+        uint32_t stype;
+        const void *next;
+        uint32_t flags, signal, wait;
+    } desc = {.stype = 0x3001d, .flags = 1 << 0 | 1 << 2, .signal = 2, .wait = 2}; /* immediate, host-visible */
+    ze_result_t (*create)(ze_context_handle_t, ze_device_handle_t, void *, ze_event_handle_t *);
+    struct work w = begin_work(true, NULL);
+    ze_event_handle_t event;
+
+    CHECK(zeDriverGetExtensionFunctionAddress(driver, "zexCounterBasedEventCreate2", (void **)&create));
+    CHECK(create(context, cards[0], &desc, &event));
+    EXPECT(zeCommandListAppendMemoryFill(w.list, source, "four", 4, 4096, event, 0, NULL) != ZE_RESULT_SUCCESS);
+    EQUAL(zeEventQueryStatus(event), ZE_RESULT_SUCCESS);
+    print_back();
+    open_gate();
+    CHECK(wait_for_list(w.list, FOREVER));
+    print_back();
+    end_work(&w);
+    CHECK(zeEventDestroy(event));
 }
 
 /* Another list, of another thread or card, still uses the block. */
@@ -601,12 +625,13 @@ int main(int argc, char **argv) {
                  {"destroyed-list", destroyed_list},
                  {"kernel", by_kernel},
                  {"copied", copied_by_another_card},
+                 {"failed-append", failed_append},
                  {"device-reset", reset_by_the_device},
                  {"fork", after_fork},
                  {"namespace", in_a_namespace},
                  {"semaphore", by_semaphore},
                  {"capture", by_capture}};
-    const size_t count = sizeof cases / sizeof *cases, last = count - 5; /* the rest only by name */
+    const size_t count = sizeof cases / sizeof *cases, last = count - 6; /* the rest only by name */
     ze_event_pool_desc_t desc = {
         .stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE, .count = 64};
 

@@ -158,6 +158,31 @@ START_TEST(a_program_that_uses_opencl_is_told_so) {
 }
 END_TEST
 
+/* Of what gives a device work; what everybody knows loses nothing. */
+static const struct {
+    const char *part, *told;
+} missed[] = {{"known", NULL},
+              {"name", "zeCommandListAppendTomorrow was asked for, which this version of zeroute does not know"},
+              {"table", "a table of functions of API 1.99 was asked for"},
+              {"many", "the process has more than 4 functions called zeCommandListAppendBarrier"}};
+enum { MISSED = sizeof missed / sizeof *missed };
+
+START_TEST(after_what_may_be_missed_nothing_counts_as_proven) {
+    const char *settings[] = {"ZEROUTE_CONF=reuse:proven", NULL};
+    const char *argv[] = {"tomorrow", build_path("test/process/libtomorrow.so"), missed[_i].part, NULL};
+    struct child *c = child_run(settings, argv);
+    const char *said = strstr(c->out, "falls back to reuse:runtime");
+
+    child_ok(c);
+    ck_assert_msg(!said == !missed[_i].told, "%s", c->out);
+    if (said) {
+        ck_assert_msg(strstr(said, missed[_i].told) != NULL, "%s", said);
+        ck_assert_ptr_null(strstr(said + 1, "falls back"));
+    }
+    child_free(c);
+}
+END_TEST
+
 START_TEST(every_wrapper_leads_to_the_place_that_the_table_names) {
     const char *argv[] = {"tables", build_path("test/process/libfake_driver.so"), NULL};
     const char *settings[] = {"ZEROUTE_CONF=preset:observe", NULL};
@@ -179,6 +204,7 @@ int main(void) {
     tcase_add_loop_test(t, nothing_changes_without_statistics, 0, BINDINGS);
     tcase_add_loop_test(t, what_is_bound_past_every_hook_works_and_is_reported_as_unseen, 0, 3);
     tcase_add_test(t, a_program_that_uses_opencl_is_told_so);
+    tcase_add_loop_test(t, after_what_may_be_missed_nothing_counts_as_proven, 0, MISSED);
     tcase_add_test(t, every_wrapper_leads_to_the_place_that_the_table_names);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -180,6 +180,73 @@ START_TEST(an_event_that_was_reset_while_its_signal_was_to_come_proves_nothing_a
 }
 END_TEST
 
+/* List A's signal is forgotten with list B's, and comes after the reset. */
+START_TEST(an_event_that_two_lists_signal_proves_nothing_after_a_reset_while_one_is_to_come) {
+    uint64_t epoch;
+
+    watch_work();
+    submit_with(&list_a, &event);
+    submit_with(&list_b, &event);
+    synchronize(&list_b);
+    zr_work_signal_reset(&event);
+    submit_with(&list_b, &event);
+    epoch = zr_work_freed();
+    wait_for(&event);
+    synchronize(&list_a);
+    ck_assert(!zr_work_is_idle(epoch));
+}
+END_TEST
+
+/* A list that a queue executes again and again signals it. */
+START_TEST(an_event_that_is_unknown_for_ever_proves_nothing_after_a_reset_either) {
+    uint64_t epoch;
+
+    watch_work();
+    zr_work_signal_unknown(&event, true);
+    zr_work_signal_reset(&event);
+    submit_with(&list_a, &event);
+    epoch = zr_work_freed();
+    wait_for(&event);
+    ck_assert(!zr_work_is_idle(epoch));
+}
+END_TEST
+
+/* The driver has refused it: an event that counts, and was never appended, counts as signalled. */
+START_TEST(an_event_of_a_submission_that_failed_proves_nothing) {
+    struct zr_submission s;
+    uint64_t epoch;
+    int counter;
+
+    watch_work();
+    zr_work_event_made(&counter, NULL, true);
+    submit_with(&list_a, NULL);
+    s = zr_work_begin(runner_of(&list_a));
+    zr_work_signals_begin(&counter);
+    zr_work_end(&s);
+    zr_work_signals_end(&counter, &s, false);
+    epoch = zr_work_freed();
+    wait_for(&counter);
+    ck_assert(!zr_work_is_idle(epoch));
+    submit_with(&list_a, &counter);
+    wait_for(&counter);
+    ck_assert(zr_work_is_idle(epoch));
+}
+END_TEST
+
+START_TEST(an_event_in_the_place_of_one_that_is_unknown_is_as_good_as_any) {
+    uint64_t epoch;
+
+    watch_work();
+    zr_work_signal_unknown(&event, false);
+    zr_work_event_gone(&event);
+    zr_work_event_made(&event, &pool, false);
+    submit_with(&list_a, &event);
+    epoch = zr_work_freed();
+    wait_for(&event);
+    ck_assert(zr_work_is_idle(epoch));
+}
+END_TEST
+
 START_TEST(an_event_that_a_submission_in_progress_may_signal_proves_nothing) {
     struct zr_awaited before;
     struct zr_submission s;
@@ -251,6 +318,21 @@ START_TEST(a_counter_stands_for_its_newest_submission_alone) {
     synchronize(&list_b);
     zr_work_awaited(&before); /* list B may have ended it */
     ck_assert(!zr_work_is_idle(epoch));
+}
+END_TEST
+
+START_TEST(the_events_of_a_pool_of_counters_are_counters) {
+    int counters, counter;
+    uint64_t epoch;
+
+    watch_work();
+    zr_work_pool_made(&counters, false, true);
+    zr_work_event_made(&counter, &counters, false);
+    submit_with(&list_a, &counter);
+    submit_with(&list_a, &counter);
+    epoch = zr_work_freed();
+    wait_for(&counter);
+    ck_assert(zr_work_is_idle(epoch));
 }
 END_TEST
 
@@ -375,6 +457,57 @@ START_TEST(a_list_in_the_place_of_another_is_what_it_was_made_as) {
     epoch = zr_work_freed();
     wait_for(&event);
     ck_assert(!zr_work_is_idle(epoch));
+    zr_work_list_made(&list_a, 2, true, true, false); /* and back */
+    of_card[0] = of_card[1] = NULL;
+    zr_work_each(2, note_runner, &of_card[0]);
+    zr_work_each(5, note_runner, &of_card[1]);
+    ck_assert_ptr_eq(of_card[0], r);
+    ck_assert_ptr_null(of_card[1]);
+    ck_assert(!zr_runner_is_synchronous(r));
+    zr_work_signal_reset(&event);
+    submit_with(&list_a, &event);
+    epoch = zr_work_freed();
+    ck_assert(!zr_work_is_idle(epoch));
+}
+END_TEST
+
+/* Two threads submit to one list, and the second one returns first, or last. */
+static pthread_barrier_t step;
+
+static void *submit_by_steps(void *runner) {
+    struct zr_submission s = zr_work_begin(runner);
+
+    pthread_barrier_wait(&step);
+    pthread_barrier_wait(&step);
+    zr_work_end(&s);
+    return NULL;
+}
+
+START_TEST(what_two_threads_have_submitted_is_proven_once_both_have_returned) {
+    struct zr_submission first;
+    struct zr_runner *r;
+    pthread_t second;
+    uint64_t epoch;
+
+    watch_work();
+    ck_assert_int_eq(pthread_barrier_init(&step, NULL, 2), 0);
+    r = runner_of(&list_a);
+    first = zr_work_begin(r);
+    ck_assert_int_eq(pthread_create(&second, NULL, submit_by_steps, r), 0);
+    pthread_barrier_wait(&step);
+    epoch = zr_work_freed();
+    if (_i)
+        zr_work_end(&first);
+    synchronize(&list_a);
+    ck_assert(!zr_work_is_idle(epoch));
+    pthread_barrier_wait(&step);
+    ck_assert_int_eq(pthread_join(second, NULL), 0);
+    synchronize(&list_a);
+    ck_assert(zr_work_is_idle(epoch) == _i);
+    if (!_i)
+        zr_work_end(&first);
+    synchronize(&list_a);
+    ck_assert(zr_work_is_idle(epoch));
 }
 END_TEST
 
@@ -454,16 +587,22 @@ int main(void) {
     tcase_add_test(t, without_an_order_each_submission_needs_its_own_proof);
     tcase_add_test(t, an_event_that_was_not_reset_proves_nothing);
     tcase_add_test(t, an_event_that_was_reset_while_its_signal_was_to_come_proves_nothing_any_more);
+    tcase_add_test(t, an_event_that_two_lists_signal_proves_nothing_after_a_reset_while_one_is_to_come);
+    tcase_add_test(t, an_event_that_is_unknown_for_ever_proves_nothing_after_a_reset_either);
+    tcase_add_test(t, an_event_of_a_submission_that_failed_proves_nothing);
+    tcase_add_test(t, an_event_in_the_place_of_one_that_is_unknown_is_as_good_as_any);
     tcase_add_test(t, an_event_that_a_submission_in_progress_may_signal_proves_nothing);
     tcase_add_test(t, an_event_in_the_place_of_one_whose_signal_is_to_come_proves_nothing);
     tcase_add_test(t, an_event_that_was_destroyed_proves_nothing);
     tcase_add_test(t, a_counter_stands_for_its_newest_submission_alone);
+    tcase_add_test(t, the_events_of_a_pool_of_counters_are_counters);
     tcase_add_test(t, what_others_may_signal_proves_nothing);
     tcase_add_test(t, a_pool_in_the_place_of_one_that_was_destroyed_is_not_known);
     tcase_add_test(t, a_proof_far_ahead_is_no_proof_of_another_submission);
     tcase_add_test(t, a_reset_after_a_proof_without_an_order_makes_an_event_good_again);
     tcase_add_test(t, a_list_that_was_destroyed_has_done_its_work_if_the_driver_says_so);
     tcase_add_test(t, a_list_in_the_place_of_another_is_what_it_was_made_as);
+    tcase_add_loop_test(t, what_two_threads_have_submitted_is_proven_once_both_have_returned, 0, 2);
     tcase_add_test(t, more_epochs_than_a_runner_keeps_apart_are_put_to_an_earlier_one);
     tcase_add_test(t, after_something_was_missed_nothing_is_sure);
     tcase_add_test(t, a_child_of_fork_starts_with_nothing);
