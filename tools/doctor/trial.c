@@ -62,7 +62,8 @@ static void look_closely(struct trial *t, struct zr_view *m) {
     if (!zr_doctor_gather(&look, pid))
         return;
     v = zr_view_sample(m) ? holder(m) : NULL;
-    if (!v || v->process.pid != pid || v->allocated < held) {
+    /* A process that ends loses its mirror before its segment says that it holds nothing any more. */
+    if (!v || v->process.pid != pid || v->allocated < held || (t->at > 0 && weight_of(v) < weight)) {
         zr_stack_free(&look.stack);
         return;
     }
