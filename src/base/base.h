@@ -102,8 +102,8 @@ static inline void zr_config_load(void) {
 }
 /*
  * Changes one setting of the running process. On a bad value returns false, says why in `why` and
- * changes nothing. One caller at a time. Old structures are never freed, since other threads may be
- * reading them: at most 512 of them.
+ * changes nothing. One caller at a time. Other threads may be reading the old structure: it is used
+ * again after a second at the earliest, when there are 512 newer ones.
  */
 bool zr_config_change(const char *name, const char *value, char *why, size_t size);
 

@@ -96,6 +96,20 @@ void zr_charge_undo(struct zr_charge *charge) {
     strike(was.ledgers, was.card, was.bytes);
 }
 
+/*
+ * A walk that follows a change of the limit may enter something for the last block of a descriptor
+ * while that block ends. It would strike that itself, if the descriptor were not used again first.
+ */
+void zr_charge_pass(struct zr_charge *charge, struct zr_charge *to) {
+    struct zr_charge was;
+
+    __atomic_load(to, &was, __ATOMIC_RELAXED);
+    if (likely(!charge->ledgers && !was.ledgers))
+        return;
+    __atomic_exchange(to, charge, &was, __ATOMIC_ACQ_REL);
+    strike(was.ledgers, was.card, was.bytes);
+}
+
 /* What is counted where, by the setting in force. */
 static unsigned ledgers_in_force(void) {
     struct zr_amount limit = zr_config.limit;
@@ -216,8 +230,11 @@ static void follow(struct zr_block *b) {
 /* The setting is read after the block can be found: a change that has not seen the block is seen
  * here. */
 void zr_limit_registered(struct zr_block *b) {
+    struct zr_charge charge;
+
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (unlikely(b->charge.ledgers != ledgers_in_force()))
+    __atomic_load(&b->charge, &charge, __ATOMIC_RELAXED);
+    if (unlikely(charge.ledgers != ledgers_in_force()))
         follow(b);
 }
 

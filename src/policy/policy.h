@@ -165,6 +165,11 @@ uint64_t zr_limit_of(unsigned number);
 bool zr_limit_take(struct zr_charge *charge, unsigned number, uint64_t bytes);
 /* Undoes a charge by what it recorded; nothing is charged any more. */
 void zr_charge_undo(struct zr_charge *charge);
+/*
+ * Gives the charge of an operation to a block that cannot be found yet. The operation's stays as it
+ * is.
+ */
+void zr_charge_pass(struct zr_charge *charge, struct zr_charge *to);
 /* Brings a charge for these bytes in line with the setting; the caller sees to it that its owner
  * stays what it is. */
 void zr_limit_follow(struct zr_charge *charge, enum zr_kind kind, unsigned number, uint64_t bytes);

@@ -101,6 +101,8 @@ static ZR_COLD void drop_cached(const void *base) {
 
 /* The map has a block at an address that the driver has just handed out: its free was not seen. */
 static ZR_COLD bool insert_again(struct zr_block *b) {
+    static struct zr_charge nothing;
+
     drop_cached((const void *)b->base);
     zr_registry_gone(zr_map_take((const void *)b->base));
     if (zr_map_insert(b))
@@ -109,6 +111,7 @@ static ZR_COLD bool insert_again(struct zr_block *b) {
     zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
     zr_registry_unbook(b);
     block_book_reserved(b, -1);
+    __atomic_store(&b->charge, &nothing, __ATOMIC_RELAXED); /* it is the operation's still */
     zr_block_recycle(b);
     return false;
 }
@@ -131,7 +134,7 @@ struct zr_block *zr_registry_add(struct zr_op *op, const struct zr_key *key, con
     zr_block_set_key(b, key);
     __atomic_store_n(&b->caller, op->caller, __ATOMIC_RELAXED);
     __atomic_store_n(&b->flags, flags | op->hook << ZR_BLOCK_HOOK, __ATOMIC_RELAXED);
-    __atomic_store(&b->charge, &op->charge, __ATOMIC_RELAXED);
+    zr_charge_pass(&op->charge, &b->charge);
     /* Booked before it can be found: a stale pointer's free may take it at once, and unbooks it. */
     block_book_reserved(b, 1);
     zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);

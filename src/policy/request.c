@@ -66,10 +66,11 @@ static void publish(const char *before, const char *after) {
 
 /* A record stays in the file in which it began: it can be switched off and on, but not moved. */
 static bool moves_record(const char *value) {
-    static const char *file;
+    static char file[sizeof zr_config.text];
 
-    file = file ? file : zr_config.record;
-    return file && strcmp(value, "none") != 0 && strcmp(value, file) != 0;
+    if (!*file && zr_config.record)
+        snprintf(file, sizeof file, "%s", zr_config.record);
+    return *file && strcmp(value, "none") != 0 && strcmp(value, file) != 0;
 }
 
 /* Why a setting cannot have this value while the process runs; NULL: it can, or there is no such

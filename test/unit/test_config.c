@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 static char complaints[4096];
 static int complaint_count;
@@ -318,6 +319,27 @@ START_TEST(a_setting_may_change_for_ever) {
 }
 END_TEST
 
+/* Old structures are kept for a while, because other threads may be reading them; not for ever. */
+START_TEST(a_setting_may_have_any_number_of_values) {
+    char value[32], why[256] = "";
+    unsigned waited = 0;
+
+    setenv("ZEROUTE_CONF", "peer_callers:libccl", 1);
+    zr_config_load();
+    for (int i = 1; i <= 1100; i++) {
+        snprintf(value, sizeof value, "%dMiB", i);
+        while (!zr_config_change("limit", value, why, sizeof why)) {
+            ck_assert_msg(strstr(why, "too often within a second") != NULL, "change %d: %s", i, why);
+            ck_assert_uint_lt(waited++, 5000);
+            usleep(1000);
+        }
+        ck_assert_uint_eq(zr_config.limit.bytes, (uint64_t)i << 20);
+        ck_assert_str_eq(zr_config.peer_callers, "libccl");
+    }
+    ck_assert_uint_gt(waited, 0);
+}
+END_TEST
+
 START_TEST(a_copy_has_what_is_in_force_and_no_more) {
     struct zr_settings first = parse("record:a.zr,limit:3GiB,inject:zeMemFree@2=0x70000003"), copy, other;
     const size_t used = first.text_used;
@@ -363,6 +385,7 @@ int main(void) {
     tcase_add_test(t, a_file_has_one_setting_to_a_line_and_comments);
     tcase_add_test(t, text_that_is_far_too_long_is_refused_and_harms_nothing);
     tcase_add_test(t, a_setting_may_change_for_ever);
+    tcase_add_test(t, a_setting_may_have_any_number_of_values);
     tcase_add_test(t, a_copy_has_what_is_in_force_and_no_more);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -70,6 +70,35 @@ START_TEST(an_unmap_takes_every_mapping_in_its_range_and_no_other) {
 }
 END_TEST
 
+/*
+ * A walk over all blocks follows a change of the limit. It charges a block that ends meanwhile, and before it has
+ * noticed, the descriptor is another block's.
+ */
+START_TEST(what_a_walk_charges_too_late_is_struck_with_the_next_use_of_the_descriptor) {
+    char *address = (char *)(uintptr_t)0x500000000000;
+    struct zr_op op = {0};
+    struct zr_key key = {.context = &op, .device = &key, .kind = ZR_KIND_DEVICE};
+    struct zr_block *b;
+
+    setenv("ZEROUTE_CONF", "limit:64MiB", 1);
+    zr_config_load();
+    ck_assert(zr_stats_open());
+    b = zr_registry_add(&op, &key, address, MIB, MIB, 0);
+    ck_assert_ptr_nonnull(b);
+    zr_registry_gone(zr_registry_take(address));
+    zr_limit_follow(&b->charge, ZR_KIND_DEVICE, 0, MIB);
+    ck_assert_ptr_eq(zr_registry_add(&op, &key, address, 2 * MIB, 2 * MIB, 0), b);
+    zr_charge_undo(&b->charge); /* the walk has noticed, */
+    zr_limit_changed();         /* and looks again */
+    ck_assert(!zr_limit_take(&op.charge, 0, 63 * MIB));
+    ck_assert(zr_limit_take(&op.charge, 0, 62 * MIB));
+    zr_charge_undo(&op.charge);
+    zr_registry_gone(zr_registry_take(address));
+    ck_assert(zr_limit_take(&op.charge, 0, 64 * MIB));
+    remove_segment();
+}
+END_TEST
+
 enum { OBJECTS = 300000 };
 
 /* Threads make and destroy objects under the same few handles: whoever is destroyed first by a wrong call. */
@@ -133,6 +162,7 @@ int main(void) {
     TCase *t = tcase_create("registry");
     tcase_add_test(t, a_block_at_the_address_of_another_takes_its_place_in_the_books);
     tcase_add_test(t, an_unmap_takes_every_mapping_in_its_range_and_no_other);
+    tcase_add_test(t, what_a_walk_charges_too_late_is_struck_with_the_next_use_of_the_descriptor);
     tcase_add_test(t, an_object_is_booked_before_it_can_be_found);
     tcase_add_test(t, a_free_of_another_pointer_says_nothing_about_the_practice);
     suite_add_tcase(s, t);
