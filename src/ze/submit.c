@@ -146,24 +146,16 @@ static ze_result_t all_done(struct zr_runner *runner, uint64_t number, ze_result
     return result;
 }
 
-ze_result_t zr_does_zeCommandListHostSynchronize(zr_function below, ze_command_list_handle_t list,
-                                                 uint64_t timeout) {
-    bool later;
-    struct zr_runner *runner = zr_work_runner(list, &later);
-    uint64_t number = runner ? zr_work_waited(runner) : 0;
-
-    return all_done(runner, number,
-                    ((zr_work_fn_zeCommandListHostSynchronize)below)(list, timeout));
-}
-
-ze_result_t zr_does_zeCommandQueueSynchronize(zr_function below, ze_command_queue_handle_t queue,
-                                              uint64_t timeout) {
-    bool later;
-    struct zr_runner *runner = zr_work_runner(queue, &later);
-    uint64_t number = runner ? zr_work_waited(runner) : 0;
-
-    return all_done(runner, number, ((zr_work_fn_zeCommandQueueSynchronize)below)(queue, timeout));
-}
+#define WAITS_FOR_ALL(name, type)                                                                  \
+    ze_result_t zr_does_##name(zr_function below, type handle, uint64_t timeout) {                 \
+        bool later;                                                                                \
+        struct zr_runner *runner = zr_work_runner(handle, &later);                                 \
+        uint64_t number = runner ? zr_work_waited(runner) : 0;                                     \
+                                                                                                   \
+        return all_done(runner, number, ((zr_work_fn_##name)below)(handle, timeout));              \
+    }
+WAITS_FOR_ALL(zeCommandListHostSynchronize, ze_command_list_handle_t)
+WAITS_FOR_ALL(zeCommandQueueSynchronize, ze_command_queue_handle_t)
 
 enum { RUNNERS_MOST = 256 };
 struct of_device {

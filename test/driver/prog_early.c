@@ -4,9 +4,9 @@
  * anything is proven, after something that proves nothing, and after the proof. Prints a line for each case: its name,
  * and for each of the three whether the block came back ("back") or another one ("other"; "-": not asked).
  *
- *   early [CASE...]     all of them but failed-append, which needs Intel's driver, device-reset, for which Intel's
- *                       driver waits, and those after which nothing counts as proven: fork, namespace, semaphore,
- *                       capture
+ *   early [CASE...]     all of them but failed-append, which needs Intel's driver, refused-sync, refused-device and
+ *                       tile, which need a simulated GPU of that kind, device-reset, for which Intel's driver waits,
+ *                       and those after which nothing counts as proven: fork, namespace, semaphore, capture
  */
 #include "ze_test.h"
 
@@ -372,6 +372,45 @@ static void event_of_a_list(void) {
     CHECK(zeCommandQueueDestroy(queue));
 }
 
+/* So does one that was executed before the event was reset, and is executed again. */
+static void event_of_a_list_after_its_reset(void) {
+    ze_event_handle_t event = new_event();
+    void *another = new_device(0, size);
+    ze_command_queue_handle_t queue = new_queue();
+    ze_command_list_handle_t list = closed_list(another, NULL, event);
+    struct work w;
+
+    CHECK(zeCommandQueueExecuteCommandLists(queue, 1, &list, NULL));
+    CHECK(zeCommandQueueSynchronize(queue, FOREVER));
+    CHECK(zeEventHostReset(event));
+    w = begin_work(true, event);
+    CHECK(zeCommandQueueExecuteCommandLists(queue, 1, &list, NULL));
+    (void)zeEventHostSynchronize(event, SECOND / 10); /* one engine may do both in turn */
+    print_back();
+    open_gate();
+    CHECK(zeCommandQueueSynchronize(queue, FOREVER));
+    CHECK(wait_for_list(w.list, FOREVER));
+    print_back();
+    end_work(&w);
+    CHECK(zeCommandListDestroy(list));
+    CHECK(zeCommandQueueDestroy(queue));
+}
+
+/* A synchronous list has done what it was given when the call returns, and nothing else is done by that. */
+static void synchronous_list(void) {
+    struct work w = begin_work(true, NULL);
+    void *another = new_device(0, size);
+    ze_command_list_handle_t list = new_list(0, copy_group(0));
+
+    copy_after(list, another, NULL, NULL);
+    print_back();
+    open_gate();
+    CHECK(wait_for_list(w.list, FOREVER));
+    print_back();
+    end_work(&w);
+    CHECK(zeCommandListDestroy(list));
+}
+
 /* Each execution of a closed list is work of its own. */
 static void executed_again(void) {
     void *block = new_device(0, size);
@@ -539,6 +578,46 @@ static void signalled_fence(void) {
     CHECK(zeCommandQueueDestroy(queue));
 }
 
+/* A command that a synchronous list was given, and that failed, may be running. */
+static void refused_by_a_synchronous_list(void) {
+    void *block = new_device(0, size);
+    ze_command_list_handle_t list = new_list(0, copy_group(0));
+
+    EXPECT(zeCommandListAppendMemoryFill(list, block, "", 1, 4096, NULL, 0, NULL) != ZE_RESULT_SUCCESS);
+    free_early(block);
+    print_back();
+    printf(" -");
+    CHECK(wait_for_list(list, FOREVER));
+    print_back();
+    CHECK(zeCommandListDestroy(list));
+}
+
+static void refused_by_the_device(void) {
+    struct work w = begin_work(true, NULL);
+
+    EXPECT(wait_for_device(cards[0]) != ZE_RESULT_SUCCESS);
+    print_back();
+    open_gate();
+    CHECK(wait_for_list(w.list, FOREVER));
+    print_back();
+    end_work(&w);
+}
+
+/* A part of a card says nothing of the other parts. */
+static void by_tile(void) {
+    struct work w = begin_work(true, NULL);
+    ze_device_handle_t tile;
+    uint32_t one = 1;
+
+    CHECK(zeDeviceGetSubDevices(cards[0], &one, &tile));
+    open_gate();
+    CHECK(wait_for_device(tile));
+    print_back();
+    CHECK(wait_for_list(w.list, FOREVER));
+    print_back();
+    end_work(&w);
+}
+
 /* --- after these nothing counts as proven ------------------------------------------------------------------------- */
 
 /* What was created in the parent is not known to the child, which is not to take it for proven. */
@@ -625,13 +704,18 @@ int main(int argc, char **argv) {
                  {"destroyed-list", destroyed_list},
                  {"kernel", by_kernel},
                  {"copied", copied_by_another_card},
+                 {"list-event-reset", event_of_a_list_after_its_reset},
+                 {"synchronous", synchronous_list},
+                 {"refused-sync", refused_by_a_synchronous_list},
+                 {"refused-device", refused_by_the_device},
+                 {"tile", by_tile},
                  {"failed-append", failed_append},
                  {"device-reset", reset_by_the_device},
                  {"fork", after_fork},
                  {"namespace", in_a_namespace},
                  {"semaphore", by_semaphore},
                  {"capture", by_capture}};
-    const size_t count = sizeof cases / sizeof *cases, last = count - 6; /* the rest only by name */
+    const size_t count = sizeof cases / sizeof *cases, last = count - 9; /* the rest only by name */
     ze_event_pool_desc_t desc = {
         .stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE, .count = 64};
 

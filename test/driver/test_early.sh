@@ -42,15 +42,22 @@ run_cases intel '' "$conf" >"$dir/intel" 2>"$dir/intel.said"
 run_cases intel '' "$conf" failed-append >>"$dir/intel" 2>>"$dir/intel.said" # the copy engine fills single bytes
 run_cases sim debian13 "$conf" >"$dir/sim" 2>"$dir/sim.said"
 run_cases sim debian13 "$conf" device-reset >>"$dir/sim" 2>>"$dir/sim.said" # Intel's driver waits for the gate there
-for name in list event later-event device queue fence out-of-order used-event host-signal other-thread other-card \
-    other-run list-event signalled-fence executed-again used-fence reset-list destroyed-list kernel copied \
-    failed-append device-reset; do
-    [ "$name" = device-reset ] ||
-        promise "on Intel's driver a block is reused when it is proven idle, not before: $name" \
-            proven_only "$dir/intel" "$name"
-    [[ " device failed-append " = *" $name "* ]] ||
-        promise "on the simulated GPU a block is reused when it is proven idle, not before: $name" \
-            proven_only "$dir/sim" "$name"
+sim_that() { # sim_that SETTING CASE: adds what the case says, on a loader that has zeDeviceSynchronize
+    ZE_SIMGPU=$1 run_cases sim unstable "$conf" "$2" >>"$dir/sim" 2>>"$dir/sim.said"
+}
+sim_that tiles:2 tile
+sim_that fail:zeCommandListAppendMemoryFill=0x70000001 refused-sync
+sim_that fail:zeDeviceSynchronize=0x70000001 refused-device
+both=(list event later-event queue fence out-of-order used-event host-signal other-thread other-card other-run
+    list-event signalled-fence executed-again used-fence reset-list destroyed-list kernel copied list-event-reset
+    synchronous)
+for name in "${both[@]}" device failed-append; do
+    promise "on Intel's driver a block is reused when it is proven idle, not before: $name" \
+        proven_only "$dir/intel" "$name"
+done
+for name in "${both[@]}" device-reset tile refused-sync refused-device; do
+    promise "on the simulated GPU a block is reused when it is proven idle, not before: $name" \
+        proven_only "$dir/sim" "$name"
 done
 promise "with reuse:runtime the program runs as well" runtime_returns_it
 
