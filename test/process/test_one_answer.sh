@@ -44,6 +44,7 @@ COLUMNS=200 "$Z" top --once >"$dir/tree.txt"
 "$Z" serve --textfile "$dir" --once
 "$Z" doctor --json $idle >"$dir/doctor.json"
 "$Z" doctor --verbose $idle >"$dir/doctor.txt"
+"$Z" doctor >"$dir/machine.txt"
 "$Z" stat $idle >"$dir/idle.txt"
 "$Z" ctl --job slurm:81.0 --json get >"$dir/ctl.json"
 "$Z" ctl --job ray:01000000 --json get >"$dir/ray.json"
@@ -186,7 +187,9 @@ for c in doc["stat"]["cards"]:
                                         if a["device"] == c["device"])))
     same(by_kernel("spilled"), 0.0)
 assert re.search(r"^zeroute_process_resident_bytes\{.*\} [1-9]", text["prom"], re.M)
-assert len(doc["stat"]["cards"]) == 2'; }
+assert len(doc["stat"]["cards"]) == 2
+machine = open(at + "machine.txt").read()
+assert "2 Intel cards" in machine and "no Intel GPU" not in machine, machine'; }
 promise "every command knows the same processes" processes
 promise "every command has the same bytes in use" bytes_in_use
 promise "a job is the same to stat, top, serve and ctl" jobs_are_one

@@ -161,7 +161,7 @@ static void figures(FILE *f, const struct zr_ab_report *r) {
     if (dull)
         say(f, 0, "No difference: ", dull);
     if (folded)
-        say(f, 0, "As host.mirror: ", folded);
+        say(f, 0, "Changed with host.mirror: ", folded);
     free(dull);
     free(folded);
     if (doubts)

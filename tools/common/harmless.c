@@ -35,7 +35,7 @@ static bool steers(const unsigned char *s, size_t n) {
            (s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9);
 }
 
-/* What stands for a character, or NULL: itself. */
+/* The replacement of a character; NULL: it may stay. */
 static const char *instead(const unsigned char *s, size_t n, enum zr_for where) {
     if (n == 0)
         return "\xef\xbf\xbd"; /* U+FFFD */

@@ -98,7 +98,7 @@ static bool simulate_make(char *root, size_t size) {
     return false;
 }
 
-/* Of "unknown setting 'vrm': expected one of devices, tiles, vram" the one that was meant. */
+/* Finds the setting that was meant in "unknown setting 'vrm': expected one of devices, tiles, vram". */
 static void mean_setting(char *why, size_t size) {
     char word[64] = "", *names = strstr(why, "one of "), *list = names ? strdup(names + 7) : NULL;
 

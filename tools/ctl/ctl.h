@@ -37,7 +37,7 @@ void zr_post(struct zr_post *p, const char *request);
 bool zr_post_answered(struct zr_post *p);
 /* Withdraws the request. Returns false while the process is at it: it has begun, and is to be asked again. */
 bool zr_post_withdraw(struct zr_post *p);
-/* Lets go of the segment. What has begun and not finished is said to be so. */
+/* Lets go of the segment, and says so of a request that has begun and not finished. */
 void zr_post_end(struct zr_post *p);
 /* It is not asked any further: `reply` says why. */
 void zr_post_failed(struct zr_post *p, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -94,11 +94,11 @@ static bool take_turn(struct zr_post *p) {
     return false;
 }
 
-/* Whoever holds the lock holds up this process alone. */
+/* A requester that keeps the lock holds up this process alone. */
 static void leave_request(struct zr_post *p) {
     if (!take_turn(p))
         return;
-    /* Of a requester that was killed; the process may be at it right now. */
+    /* This request is left from a requester that was killed; the process may be at it right now. */
     __atomic_store_n(&p->control->request, 0, __ATOMIC_SEQ_CST);
     do
         p->number = (uint32_t)(zr_post_clock() * 2654435761u ^ (uint32_t)getpid()) | 1;

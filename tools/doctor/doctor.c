@@ -113,7 +113,7 @@ static void read_counted(struct zr_case *c, const struct zr_view *m) {
         take_counted(&c->counted, v->snapshot);
 }
 
-/* What the process and the others make the host hold. One that is not under zeroute is in no view. */
+/* The mirrors of this process and of the others. The view has no process without zeroute. */
 static void read_mirrors(struct zr_case *c, const struct zr_view *m) {
     c->mirror = zr_mirror_of(&c->memory, &c->lost);
     c->mirror_of_others = 0;

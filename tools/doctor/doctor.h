@@ -244,7 +244,7 @@ struct zr_case {
     bool meminfo_there;
     struct zr_meminfo meminfo;
     struct zr_lost lost; /* of the machine */
-    /* Of it what the process makes the host hold, and what other processes under zeroute do; ZR_ABSENT: not told. */
+    /* The mirror of this process, and of the other processes under zeroute together; ZR_ABSENT: not told. */
     uint64_t mirror, mirror_of_others;
     struct zr_process_memory memory;
     struct zr_card cards[ZR_CARDS_MAX];

@@ -155,7 +155,7 @@ static bool is_inert(const struct zr_stack *stack, const char *name, enum reader
     return true;
 }
 
-/* What --sim has set is no matter of the user's. */
+/* The user did not set the variables of --sim. */
 static bool is_of_simulation(const struct zr_stack *stack, const char *name) {
     const char *driver = zr_environ_get(&stack->environ, "ZE_ENABLE_ALT_DRIVERS");
 

@@ -1,4 +1,4 @@
-/* What takes memory beside a program's own allocations, and what of it grows. */
+/* Memory that grows beside a program's own allocations. */
 #include "doctor/doctor.h"
 
 #include <inttypes.h>
@@ -64,7 +64,7 @@ static void say_growth(struct zr_findings *to, unsigned k, uint64_t grown, doubl
         zr_finding_says(&f->seen, "%" PRIu64 " more in %.0f s, %.1f a second", grown, seconds, (double)grown / seconds);
 }
 
-/* Of a process without zeroute the kernel's figures alone are known: what grows there may be its own allocations. */
+/* For a process without zeroute only the kernel's figures are known: growth there may be its own allocations. */
 bool zr_growth_watch(struct zr_case *c, double seconds, struct zr_findings *to) {
     uint64_t first[ZR_GROWTHS], last[ZR_GROWTHS], now[ZR_GROWTHS], reserved = c->counted.reserved;
     unsigned steps[ZR_GROWTHS] = {0};

@@ -53,7 +53,7 @@ static void check_expandable(const struct zr_case *c, struct zr_findings *to) {
 void zr_known_find(const struct zr_case *c, struct zr_findings *to) {
     char seen[128];
 
-    /* Of a process that runs it is known by now. */
+    /* A process that runs has shown it by now. */
     if (!c->pid && zr_case_cards(c) > 1 && zr_fact_holds(ZR_FACT_PEER_BINDS, c->kernel)) {
         snprintf(seen, sizeof seen, "kernel %u.%u, %u cards", c->kernel.n[0], c->kernel.n[1], zr_case_cards(c));
         add_known(to, ZR_FACT_PEER_BINDS, "peer-binds", seen,

@@ -26,7 +26,9 @@ static uint64_t vram_of(const struct zr_case *c) {
 }
 
 unsigned zr_case_cards(const struct zr_case *c) {
-    return c->pid ? c->memory.card_count : c->card_count;
+    if (c->pid || !c->card_count) /* a simulated machine has no /sys: its processes hold the cards */
+        return c->memory.card_count;
+    return c->card_count;
 }
 
 bool zr_case_env_on(const struct zr_case *c, const char *name) {
@@ -193,7 +195,7 @@ void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS
     zr_lost_text(by, sizeof by, &c->lost);
     out->bytes = lost;
     /* Other owners of memory that /proc does not tell, as file systems with caches of their own, are not our matter. */
-    if (!c->memory.card_count && !(c->pid ? c->counted.found || c->memory.fdinfo_error : c->card_count > 0)) {
+    if (!c->memory.card_count && !(c->pid ? c->counted.found || c->memory.fdinfo_error : zr_case_cards(c) > 0)) {
         out->state = ZR_MIRROR_NONE;
         out->bytes = 0;
         snprintf(out->why, sizeof out->why, c->pid ? "the process has no card open" : "there is no Intel card");

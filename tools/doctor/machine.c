@@ -80,7 +80,7 @@ static void check_cards(const struct zr_case *c, struct zr_findings *to) {
         zr_finding_says(&f->todo,
                         "modprobe xe (or i915), and see 'dmesg | grep -e xe -e i915' if it refuses the card: an "
                         "older kernel may need an update, or xe.force_probe=ID");
-    } else if (!c->card_count) {
+    } else if (!zr_case_cards(c)) {
         f = zr_finding_add(to, ZR_ERROR, "no-card", "no Intel GPU was found");
         zr_finding_says(&f->seen, "neither a render node in /sys/class/drm nor a display device on the PCI bus");
         zr_finding_says(&f->todo,

@@ -71,7 +71,7 @@ static void show_stack(FILE *to, const struct zr_case *c, bool colour, unsigned 
     }
 }
 
-/* Those that are not as they are by default. */
+/* Only the settings that differ from their defaults. */
 static void show_settings(FILE *to, const char *list) {
     bool any = false;
 
@@ -284,7 +284,7 @@ static void show_head(FILE *to, const struct zr_case *c, bool colour, unsigned w
     if (c->kernel.count)
         snprintf(kernel, sizeof kernel, "%u.%u", c->kernel.n[0], c->kernel.n[1]);
     fprintf(to, "%sthis machine%s  kernel %s, %u Intel card%s\n", zr_bold(colour), zr_plain(colour), kernel,
-            c->card_count, c->card_count == 1 ? "" : "s");
+            zr_case_cards(c), zr_case_cards(c) == 1 ? "" : "s");
 }
 
 void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d, bool verbose) {

@@ -9,7 +9,7 @@
 
 #define AGAIN_SECONDS 0.5
 
-/* Of the processes of the view, the one that holds most; NULL: none has used a device yet. */
+/* The process of the view that holds most; NULL: none has used a device yet. */
 static const struct zr_process_view *holder(const struct zr_view *m) {
     const struct zr_process_view *most = NULL;
 
@@ -21,7 +21,7 @@ static const struct zr_process_view *holder(const struct zr_view *m) {
     return most;
 }
 
-/* What it holds, and what it makes the host hold. */
+/* Device memory and its mirror. */
 static uint64_t weight_of(const struct zr_process_view *v) {
     return v->allocated + (v->mirror == ZR_ABSENT ? 0 : v->mirror);
 }
@@ -38,7 +38,7 @@ static void take(struct zr_case *to, const struct zr_case *from) {
     *to = *from;
 }
 
-/* What was found when the command held most. */
+/* The diagnosis at the moment when the command held most. */
 struct trial {
     struct zr_case *found;
     struct zr_diagnosis *diagnosis;

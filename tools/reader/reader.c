@@ -18,7 +18,7 @@
 #define RETRY_NS 50000000u /* for all that must agree, together */
 /* Then with 100 us between: a writer that lost its processor needs some time. */
 #define RETRIES_AT_ONCE 64
-/* What a segment of today needs, several times over. */
+/* Several times the needs of a segment of today. */
 #define MOST_NS 90000000u /* of the processor */
 #define MOST_FIELDS 2048
 #define MOST_HISTOGRAMS 512
@@ -289,7 +289,7 @@ static uint64_t series(const struct image *m, const struct zeroute_segment_field
     return sum;
 }
 
-/* What was folded, and what was not yet; signed. */
+/* The folded part and the rest; signed. */
 static int64_t folded(const struct image *m, const struct zeroute_segment_field *f, uint32_t unfolded) {
     return (int64_t)(word(m->globals, m->h->globals_size, f->total) + series(m, f, ZEROUTE_SHARDS, unfolded));
 }
@@ -570,7 +570,7 @@ struct zeroute_snapshot *zeroute_snapshot_of_listed(const struct zeroute_process
             close(fd);
         return NULL;
     }
-    /* What a dead writer has left half written stays so. */
+    /* A dead writer never completes a half-written value. */
     uint64_t retry_ns = p->state == ZEROUTE_FINISHED ? 0 : RETRY_NS;
     errno = error;
     struct zeroute_snapshot *s = snapshot_of_opened(fd, retry_ns, why, why_size);

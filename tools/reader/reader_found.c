@@ -23,7 +23,7 @@ struct seen {
     ino_t inode;
 };
 
-/* Who owns how many of the directories in one /dev/shm. */
+/* How many directories each user owns in one /dev/shm. */
 struct owners {
     struct {
         unsigned uid, directories;
@@ -171,7 +171,7 @@ static int open_shm(const char *path) {
     return zeroute_open(path, O_RDONLY | O_DIRECTORY);
 }
 
-/* Those of the caller come first: no crowd of others takes their place. */
+/* The caller's directories come first: no crowd of others takes their place. */
 static void see_own(struct walk *w, int shm, const char *path) {
     char name[64];
 

@@ -122,7 +122,7 @@ static uint64_t change_of(const struct zr_diff_row *r, enum zr_diff_weight by) {
     return r->is[by] > r->was[by] ? r->is[by] - r->was[by] : r->was[by] - r->is[by];
 }
 
-/* What grew first, the most first; then what shrank. */
+/* Stacks that grew come first, the largest growth first; then those that shrank. */
 static int by_change(const void *a, const void *b) {
     const struct zr_diff_row *x = &ranked->row[*(const uint32_t *)a], *y = &ranked->row[*(const uint32_t *)b];
     bool x_grew = x->is[ranked_by] > x->was[ranked_by], y_grew = y->is[ranked_by] > y->was[ranked_by];

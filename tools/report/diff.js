@@ -50,8 +50,8 @@ function draw() {
   else if (shownAs === 'tree') treeView(byId('flame-tree'), root, format);
   else flame(byId('flame'), root, format, () => byId('flame-find').value.trim()).draw();
   byId('flame-about').textContent = root.value
-    ? `${format(root.value)} more was ${what} in the ${way === 'grew' ? 'new record than in the old' : 'old record than in the new'}, by stack. ` +
-      'Stacks are the same where their functions are, whatever the line.' : '';
+    ? `Stacks that ${way}: ${format(root.value)} together, ${what}. ` +
+      'Two stacks are the same if their functions are, whatever the lines.' : '';
   drawTable(format);
 }
 

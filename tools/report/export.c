@@ -96,7 +96,7 @@ bool zr_export_csv(FILE *out, const struct zr_report *shown, size_t n) {
 
 /* --- trace event JSON --------------------------------------------------------------------------------------------- */
 
-/* Of more blocks than this the largest are slices: a viewer has its limits. */
+/* Only the largest blocks, this many, become slices: a viewer has its limits. */
 enum { SLICES_MOST = 200000 };
 
 static int ascending(const void *a, const void *b) {

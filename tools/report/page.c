@@ -358,7 +358,7 @@ static void kinds(FILE *out, const struct zr_profile *f) {
     putc(']', out);
 }
 
-/* Of the whole machine: times in ns, how much less is available, and the mirror or null. */
+/* Samples of the whole machine: times in ns, how much less is available, and the mirror or null. */
 static void host(FILE *out, const struct zr_record *r) {
     struct zr_host_line line;
 

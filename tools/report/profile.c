@@ -139,7 +139,7 @@ static void end_block(struct zr_profile *f, const struct zr_event *e) {
     lower_level(&f->caller[f->p->path[path].caller], e->size);
 }
 
-/* A heap of the largest blocks, the smallest of them on top. Of equal ones the earlier. */
+/* A heap of the largest blocks, the smallest on top; the earlier of two equal ones. */
 static bool larger(const struct zr_profile *f, uint32_t a, uint32_t b) {
     uint64_t x = f->r->event[a].size, y = f->r->event[b].size;
     return x != y ? x > y : a < b;

@@ -192,7 +192,7 @@ static const char *mirror_remedy(const struct zr_sheet *page) {
     return granted ? ": run with --preset mitigate" : ": 'zeroute doctor' names the remedy";
 }
 
-/* What several processes held at one time, where it is not known as well as their own peaks are. */
+/* The joint peak of several processes, where it is not known as well as their own peaks are. */
 static void show_joint_peak(FILE *out, const struct zr_sheet *page) {
     uint64_t bound = zeroute_value(page->snapshot, "allocated_bytes.all.peak", 0), seen = page->watched->held.peak;
     char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];

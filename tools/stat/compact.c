@@ -31,7 +31,7 @@ static size_t text_room(const struct zeroute_field *f) {
     return whole_words(sizeof(struct zeroute_segment_text) + strlen(f->text) + 1);
 }
 
-/* Of the others the names are kept. */
+/* Only the names of the other fields are kept. */
 static bool is_worth_keeping(const struct zeroute_field *f) {
     return f->type == ZEROUTE_TEXT ? f->text && *f->text : f->value;
 }

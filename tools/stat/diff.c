@@ -56,7 +56,7 @@ static bool take_flag(void *to, const struct zr_option *option, const char *valu
     return true;
 }
 
-/* Of several processes: together, but of latencies the longest. */
+/* Several processes are added up; for latencies the longest is taken. */
 static void add_number(struct zr_pairs *p, const char *name, double value) {
     const char *old = zr_pairs_get(p, name);
     double before = old ? strtod(old, NULL) : 0;

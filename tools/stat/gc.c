@@ -17,7 +17,7 @@
 #define COMPACTED_AT_ONCE 256 /* by one command: each takes half a millisecond */
 #define MOST_KEPT 1000
 
-/* Another's is left to them: root asks for it. What is not root's own cannot be removed by others anyway. */
+/* Segments of other users are left to them, unless root asks for all. */
 static bool is_ours(const struct zeroute_process *p, bool all_users) {
     return all_users || p->uid == geteuid();
 }
@@ -76,7 +76,7 @@ static int open_dead(const struct zeroute_process *p, int *directory, struct sta
     int fd = found_by_who_may(p) ? zr_outside_open(p, directory) : -1;
     if (fd < 0)
         return -1;
-    /* Who has ended has ended; all else is asked again. */
+    /* A finished process stays finished; any other state is asked again. */
     enum zeroute_state now = p->state == ZEROUTE_FINISHED ? p->state : zr_outside_state(p);
     if (fstat(fd, st) == 0 && (now == ZEROUTE_FINISHED || (now == ZEROUTE_UNKNOWN && is_abandoned(p, fd, st))))
         return fd;
@@ -105,7 +105,7 @@ bool zr_gc_remove(const struct zeroute_process *p, bool all_users) {
     return fd >= 0 && remove_dead(p, fd, directory);
 }
 
-/* What the dead segments of one user may still cost a command. */
+/* How many dead segments of one user are still too many. */
 struct tidying {
     size_t beyond; /* so many are too many: the oldest go */
     bool many;     /* far too many: nobody who might still read them is waited for */

@@ -183,7 +183,7 @@ void zr_view_account(struct zr_process_view *v, const struct zeroute_snapshot *s
     }
 }
 
-/* What the kernel counts tells; without it what the process says. */
+/* The kernel's count decides; without one, the process's own. */
 static void find_cards(const struct zr_view *m, struct zr_process_view *v) {
     v->on_cards = 0;
     for (unsigned i = 0; i < m->card_count; i++)

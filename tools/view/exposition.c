@@ -110,7 +110,7 @@ static void cards(FILE *out, const struct zr_view *m) {
 /* --- what the kernel counts for processes ----------------------------------------------------- */
 
 enum { KERNEL_VRAM, KERNEL_GTT, KERNEL_UNSEEN, KERNEL_SPILLED, KERNEL_FIGURES };
-/* Of one group; a card's are at its place in the view. */
+/* Sums of one group; those of a card are at its place in the view. */
 struct kernel_sums {
     uint64_t card[ZR_CARDS_MAX][KERNEL_FIGURES];
     uint64_t resident;

@@ -71,7 +71,7 @@ void zr_trends_note(struct zr_process_view *v, uint64_t now_ns) {
         note(&v->trend[k], level_of(v, k), k == ZR_GROWTH_IPC ? 0 : v->reserved, now_ns);
 }
 
-/* What stood still all the time has risen in no step, and what was looked at for a moment says nothing. */
+/* A constant quantity has no rising step, and a short look proves nothing. */
 bool zr_grows(const struct zr_process_view *v, unsigned k, uint64_t now_ns, struct zr_growth *out) {
     const struct zr_trend *t = &v->trend[k];
     uint64_t grew = t->rose_ns - t->since_ns, least = zr_growth_kinds[k].least;

@@ -47,7 +47,7 @@ static bool ends_with(const char *text, const char *end) {
     return n > m && strcmp(text + n - m, end) == 0;
 }
 
-/* What the processes have as the value of this field: 0 of what they hold no more. */
+/* The value of this field in each process: 0 for memory that it holds no more. */
 static uint64_t value_in(const struct zeroute_snapshot *s, const char *name, bool some_run) {
     if (some_run && s->process.state == ZEROUTE_FINISHED && ends_with(name, ".current"))
         return 0;
@@ -122,7 +122,7 @@ static void add_counts(struct zr_process_view *sum, const struct zr_process_view
     sum->hit_rate = sum->asked_lately ? (double)sum->hits_lately / (double)sum->asked_lately : -1;
 }
 
-/* Who has ended holds nothing. */
+/* A process that has ended holds nothing. */
 static void add_held(struct zr_process_view *sum, const struct zr_process_view *v) {
     sum->allocated += v->allocated;
     sum->reserved += v->reserved;

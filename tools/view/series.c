@@ -6,7 +6,7 @@
 
 enum { STARS = 2 };
 
-/* Of a line of the table (metrics.def). */
+/* One line of the table (metrics.def). */
 enum kind { COUNTER, GAUGE, HISTOGRAM, RANKED, ALWAYS };
 
 static struct rule {

@@ -135,7 +135,7 @@ static bool is_alone(const struct zeroute_snapshot *s, const char *pci, unsigned
     return true;
 }
 
-/* Of "Intel(R) Arc(TM) B580 Graphics 8086:e20b, 2850 MHz" the name alone. */
+/* The name in "Intel(R) Arc(TM) B580 Graphics 8086:e20b, 2850 MHz". */
 static const char *model_of(char *out, size_t size, const char *fact) {
     const char *comma = fact ? strrchr(fact, ',') : NULL;
 

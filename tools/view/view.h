@@ -75,9 +75,9 @@ void zr_label(char *labels, size_t size, const char *name, const char *value);
 /* --- view.c ----------------------------------------------------------------------------------- */
 /* Beyond ZR_WATCH_KEPT groups, those that have ended are one: a page of metrics is not to grow with every job. */
 enum { ZR_HISTORY = 360, ZR_WATCH_PROCESSES = 4096, ZR_WATCH_GROUPS = 1024, ZR_WATCH_KEPT = 128 };
-/* Of so many processes that have ended, the newest, all that they have counted is kept; of the others the figures. */
+/* The newest of the processes that have ended keep all their fields, this many; the others only their figures. */
 enum { ZR_ENDED_FIELDS = 100 };
-/* What one user takes of a view: a user who makes up processes, jobs and fields leaves room for others. */
+/* One user's share of a view: whoever makes up processes, jobs and fields leaves room for others. */
 enum { ZR_USER_PROCESSES = 512, ZR_USER_SERIES = 32768 };
 
 /* The last ZR_HISTORY values, one for each stretch of history_ns: the highest of it. All of a view end together. */

@@ -347,7 +347,7 @@ static void show_page(struct top *t, enum page page) {
     t->detail_ns = 0;
 }
 
-/* What the selected line is: a job unfolds, a process is shown. */
+/* Opens the selected line: a job unfolds, a process is shown in detail. */
 static void choose(struct top *t, bool only_fold) {
     size_t count, rows;
     struct zr_job_view *jobs = zr_jobs(t->model, &count);

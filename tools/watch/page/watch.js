@@ -137,7 +137,7 @@ function owners(m) {
   const list = m.jobs.filter(j => j.pids.length > 1).map(j => ({ name: "job " + j.job + (j.job_name ? ` (${j.job_name})` : ""), job: j,
     processes: m.processes.filter(p => p.job === j.job && p.uid === j.uid) }));
   const inJob = new Set(list.flatMap(o => o.processes));
-  for (const p of m.processes) if (!inJob.has(p)) list.push({ name: `${p.pid} ${p.command}`, processes: [p] });
+  for (const p of m.processes) if (!inJob.has(p)) list.push({ name: `${p.pid} ${withoutFolder(p.command)}`, processes: [p] });
   list.forEach((o, i) => {
     o.colour = colour(i);
     o.open = () => (o.job ? openJob(o.job) : open(o.processes[0].pid));
@@ -277,11 +277,17 @@ function row(p, className, cells) {
   return tr;
 }
 
+/* The folder of a program is rarely what tells two of them apart; the tip has it. */
+function withoutFolder(command) {
+  return command.replace(/^\S*\/(?=[^\s/])/, "");
+}
+
 function drawRows(m) {
   const rows = [], shown = m.processes.filter(matches).sort(compare);
   const one = p => {
     const where = [p.namespace, p.pod, p.container].filter(Boolean).join("/");
-    const tr = row(p, "process", { command: (where ? "[" + where + "] " : "") + p.command });
+    const tr = row(p, "process", { command: (where ? "[" + where + "] " : "") + withoutFolder(p.command) });
+    tr.lastChild.title = p.command;
     tr.onclick = () => open(p.pid);
     rows.push(tr);
   };
