@@ -35,11 +35,11 @@ TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(B)/tool/tools/bed/simgpu/config.o \
 # Parts of pages, linked in as they are: each a text, ended by a NUL.
 PAGE_SRC := $(wildcard tools/report/*.html tools/report/*.css tools/report/*.js) $(wildcard tools/watch/page/*)
 TOOL_OBJ += $(PAGE_SRC:%=$(B)/tool/%.o)
-TOOL_LIBS := -lmicrohttpd -lncursesw -ltinfo -ljansson -lm -ldl -lpthread
+TOOL_LIBS := -lmicrohttpd -lncursesw -ltinfo -ljansson -lmd -lm -ldl -lpthread
 # For other machines (packaging/portable): libraries that most lack are inside; there is no static libmicrohttpd that
 # stands alone, so zeroute serve writes files there and does not listen.
 ifdef PORTABLE
-TOOL_LIBS := $(foreach l,ncursesw tinfo jansson,$(firstword $(wildcard /usr/lib/*-linux-gnu/lib$l.a))) -lm -ldl -lpthread
+TOOL_LIBS := $(foreach l,ncursesw tinfo jansson md,$(firstword $(wildcard /usr/lib/*-linux-gnu/lib$l.a))) -lm -ldl -lpthread
 $(B)/tool/tools/watch/http.o $(B)/tool/tools/common/version.o: BASE += -DZR_WITHOUT_HTTP
 endif
 

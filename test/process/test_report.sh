@@ -92,8 +92,10 @@ PYTHON
 # The launcher adds them when the program has ended; the mirror of the simulated machine is what is resident on both
 # cards.
 host_memory_is_in_the_record() {
-    sleep 1 | "$zeroute" run --sim=devices:2,mirror:on --no-summary --record "$dir/mirrored" -- \
-        "$B/test/process/doctor_hold" >"$dir/log" 2>&1 || { cat "$dir/log"; return 1; }
+    : >"$dir/log"
+    { until grep -q ready "$dir/log"; do sleep 0.1; done; sleep 0.5; } |
+        "$zeroute" run --sim=devices:2,mirror:on --no-summary --record "$dir/mirrored" -- \
+            "$B/test/process/doctor_hold" >"$dir/log" 2>&1 || { cat "$dir/log"; return 1; }
     "$zeroute" report --json "$dir/mirrored" >"$dir/mirrored.json" || return 1
     python3 - "$dir/mirrored.json" <<'PYTHON' || return 1
 import json, sys

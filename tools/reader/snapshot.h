@@ -45,7 +45,7 @@ struct zeroute_pids {
 /* The first process of this number inside from `from` on, the end of the list if there is none. Makes the list. */
 size_t zeroute_pids_find(struct zeroute_pids *pids, int inside);
 void zeroute_pids_free(struct zeroute_pids *pids);
-/* The start time of process `pid` (as numbered here), in clock ticks since boot; 0 if there is none or it is a zombie. */
+/* The start time of a process by its number here, in clock ticks since boot; 0 if there is none or it is a zombie. */
 uint64_t zeroute_start_time(const char *pid);
 /* Its number in its innermost namespace. */
 int zeroute_inner_pid(const char *pid);
