@@ -9,6 +9,7 @@
 
 #include "cache/cache.h"
 #include "driver/driver.h"
+#include "machine/machine.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -86,17 +87,13 @@ uint32_t zr_check_errors(void);
 
 /* --- imports.c: check:ipc --------------------------------------------------------------------- */
 /*
- * The handle of the block that begins at base was taken; a handle was opened; what is open at ptr
- * was closed.
+ * The handle of the block that begins at base was taken; a handle was opened, as this import (-1:
+ * it is not known to others).
  */
-void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle);
-void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle);
-void zr_check_closed(const void *ptr);
-/*
- * The runtime keeps what is open at ptr open although the program has closed it; or the program
- * uses it again.
- */
-void zr_check_kept_open(const void *ptr, bool kept);
+void zr_check_exported(const void *base, const struct zr_handle_id *id);
+void zr_check_imported(int import);
+/* Reports each import that its exporter has freed, once. */
+void zr_imports_look(void);
 
 /* --- among the files of check/ ---------------------------------------------------------------- */
 
@@ -110,14 +107,6 @@ enum zr_checked_place {
     ZR_CHECKED_LEAVING, /* the worker is to verify it and to give it back */
     ZR_CHECKED_GONE,    /* given back; the descriptor is kept for a while to name a second free */
     ZR_PLACES
-};
-
-/*
- * Which IPC handle: hashes of all its bytes, and of the file behind its descriptor and the other
- * bytes. 0: none.
- */
-struct zr_handle_id {
-    uint64_t bytes, file;
 };
 
 /*
@@ -272,10 +261,7 @@ void zr_found_fork_child(void);
 
 /* imports.c: an exported block is freed; the process ends. */
 void zr_exports_freed(const struct zr_checked *c);
-/* Reports each import that its exporter has freed, once. */
-void zr_imports_look(void);
 void zr_imports_end(void);
-void zr_imports_fork_child(void);
 
 #pragma GCC visibility pop
 

@@ -70,6 +70,58 @@ bool zr_claim(unsigned device, int64_t bytes);
 uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh);
 void zr_claim_fork_child(void);
 
+/* --- sharing.c: which processes share a block through its IPC handle -------------------------- */
+
+/* Whether what this process does with IPC handles is told to others: ipc:hold, or check:ipc. */
+static inline bool zr_sharing(void) {
+    return unlikely(zr_config.ipc == ZR_IPC_HOLD || zr_config.check == ZR_CHECK_IPC ||
+                    zr_config.check == ZR_CHECK_ALL);
+}
+enum { ZR_HANDLE_BYTES = 64, ZR_IMPORTS = 1024 };
+/*
+ * Which IPC handle: hashes of all its bytes, and of the file behind its descriptor and the other
+ * bytes. 0: none.
+ */
+struct zr_handle_id {
+    uint64_t bytes, file;
+};
+/* CLOSED: but not as often as opened. */
+enum zr_import_state { ZR_IMPORT_NONE, ZR_IMPORT_OPEN, ZR_IMPORT_CLOSED };
+struct zr_import {
+    enum zr_import_state state;
+    bool quiet; /* not watched, reported as freed by its exporter, or closed by the program */
+    struct zr_handle_id id;
+    const void *at;
+};
+/* This process has exported a handle: from now on others can tell. About 5 us. */
+struct zr_handle_id zr_share_exported(const void *handle);
+/* It has freed the block. Returns another process that has it open, 0 if that is in another PID
+ * namespace; -1: none. */
+int zr_share_freed(const struct zr_handle_id *id);
+/* Another process that has the handle open, as above. One system call. */
+int zr_share_open_in(const struct zr_handle_id *id);
+/* Whether that process has closed it, but not as often as it has opened it. */
+bool zr_share_half_closed(const struct zr_handle_id *id, int pid);
+/* The block of a handle is gone, and nobody needs to know. */
+void zr_share_forget(const struct zr_handle_id *id);
+/* This process has opened a handle. Returns the index of the import; -1: there are too many. */
+int zr_share_opened(const void *ptr, const void *handle);
+/* From now on zr_share_stale() looks at it. */
+void zr_share_watch(int import);
+void zr_share_closed(const void *ptr);
+/* The runtime keeps it open although the program has closed it; or the program uses it again. */
+void zr_share_kept_open(const void *ptr, bool kept);
+/* Returns who has freed the block behind an import that is watched and open; -1: there is none.
+ * Each once. */
+int zr_share_stale(struct zr_import *out, unsigned *index);
+/* A handle that was closed, but not as often as it was opened. Its imports are forgotten. */
+struct zr_unclosed {
+    unsigned index, opens, closes; /* of one of the imports */
+    int exporter;
+};
+bool zr_share_unclosed(struct zr_unclosed *out);
+void zr_sharing_fork_child(void);
+
 /* --- floor.c: host_floor ---------------------------------------------------------------------- */
 
 bool zr_host_refuses_slow(uint64_t bytes);

@@ -412,6 +412,8 @@ ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, struct z
 
     *block = NULL;
     op->refused_by = ZR_REFUSED_BY_DRIVER;
+    if (unlikely(zr_hold_any()))
+        zr_hold_look(false);
     if (unlikely(zr_recording()) && zr_record_begin(op, number) && a->kind != ZR_KIND_HOST)
         zr_record_card(number, zr_device_memory(op, a->device));
     if (is_limited(a->kind) && zr_floor_refuses(op, a->entry, number, a->size, &result))
@@ -448,6 +450,17 @@ static bool charge_with_room(struct zr_op *op, unsigned number, size_t size) {
     return charged;
 }
 
+static ZR_COLD void note_import(const void *ptr, const ze_ipc_mem_handle_t *handle) {
+    int import = zr_share_opened(ptr, handle);
+
+    if (zr_checking())
+        zr_check_imported(import);
+    else if (import < 0)
+        zr_warn("more than %d IPC handles are open: the processes that exported the others cannot "
+                "hold their blocks (ipc:hold)",
+                ZR_IMPORTS);
+}
+
 /*
  * Only the driver knows the size, whatever an allocation names, and the kind: host memory that
  * another process exported takes nothing from the device that it is opened for.
@@ -472,22 +485,25 @@ ze_result_t zr_policy_imported(struct zr_op *op, ze_context_handle_t context,
     }
     if (entry != ZR_E_zeMemAllocDevice)
         zr_count(ZR_F_IPC_IMPORTS, 1);
-    if (zr_checking() && handle)
-        zr_check_imported(*out, handle);
+    if (zr_sharing() && handle)
+        note_import(*out, handle);
     if (!zr_registry_note(op, kind, number, context, *out, size, 0))
         zr_charge_undo(&op->charge);
     return ZE_RESULT_SUCCESS;
 }
 
 void zr_policy_kept_open(const void *ptr, bool kept) {
-    const struct zr_block *b = zr_checking() ? zr_map_find(ptr) : NULL;
+    const struct zr_block *b = zr_sharing() ? zr_map_find(ptr) : NULL;
 
     if (b)
-        zr_check_kept_open((const void *)b->base, kept);
+        zr_share_kept_open((const void *)b->base, kept);
 }
 
 void zr_policy_closed(const void *ptr) {
     zr_count(ZR_F_IPC_CLOSES, 1);
+    if (!zr_sharing())
+        return;
     if (zr_checking())
-        zr_check_closed(ptr);
+        zr_imports_look();
+    zr_share_closed(ptr);
 }

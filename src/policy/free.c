@@ -359,6 +359,16 @@ static inline ze_result_t to_driver(struct zr_op *op, const struct zr_free *f, s
     return zr_registry_answered(b, result);
 }
 
+static inline ze_result_t hold_or_free(struct zr_op *op, const struct zr_free *f,
+                                       struct zr_block *b) {
+    if (unlikely(zr_config.ipc == ZR_IPC_HOLD) && is_known(f) && f->context &&
+        zr_hold_block(b, f)) {
+        __atomic_store_n(&b->freed_by, op->caller, __ATOMIC_RELAXED);
+        return ZE_RESULT_SUCCESS;
+    }
+    return to_driver(op, f, b);
+}
+
 /*
  * A block of another context than the call names, both seen at the same hook, or of a destroyed
  * context: the driver answers. But Intel's crashes on the handle of a destroyed context, so where
@@ -390,8 +400,10 @@ ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f) {
 
     if (likely(f->ptr))
         zr_count(policy_field(f->desc), 1);
+    if (unlikely(zr_hold_any()))
+        zr_hold_look(false);
     if (unlikely(!b || zr_word_state(word) != ZR_BLOCK_LIVE))
-        return is_pools_release(op, b, word) ? to_driver(op, f, b) : free_unknown(op, f);
+        return is_pools_release(op, b, word) ? hold_or_free(op, f, b) : free_unknown(op, f);
     if (unlikely(zr_block_flags(b) & ZR_BLOCK_UNBORN)) /* by a stale pointer */
         return free_unknown(op, f);
     wrong = zr_block_flags(b) & ZR_BLOCK_ORPHANED ||
@@ -414,7 +426,7 @@ ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f) {
         __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_FREEING,
                          __ATOMIC_RELEASE);
     }
-    return to_driver(op, f, b);
+    return wrong ? to_driver(op, f, b) : hold_or_free(op, f, b);
 }
 
 /* --- the end of a context --------------------------------------------------------------------- */
@@ -469,6 +481,7 @@ void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t cont
     zr_block_each(free_with_context, &l);
     zr_residency_forget(context);
     zr_pending_drain(ZR_ACCOUNTS, context);
+    zr_hold_drain(context);
     zr_cache_trim(ZR_ACCOUNTS, context);
     zr_cache_await(CONTEXT_MS);
     zr_cache_try_again(context, NULL); /* what the driver has refused */

@@ -206,6 +206,10 @@ uint64_t zr_cache_share(unsigned number) {
     return amount_of(&limit, total);
 }
 
+uint64_t zr_hold_share(unsigned number) {
+    return number < CARDS ? amount_of(&zr_config.ipc_hold_limit, memory_of(number)) : 0;
+}
+
 /* --- a setting that changes while blocks live ------------------------------------------------- */
 
 /*

@@ -194,6 +194,8 @@ void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *
 /* cache_limit of a device: 2 % of its memory or 256 MiB, the larger, unless the user says
  * otherwise. */
 uint64_t zr_cache_share(unsigned number);
+/* ipc_hold_limit of a device in bytes. */
+uint64_t zr_hold_share(unsigned number);
 void zr_limit_fork_child(void);
 
 /* --- pending.c: freed blocks that commands may still use (reuse:proven) ----------------------- */
@@ -214,6 +216,23 @@ bool zr_pending_any(void);
  */
 uint64_t zr_pending_drain(unsigned account, const void *context);
 void zr_pending_fork_child(void);
+
+/* --- hold.c: freed blocks that another process has open (ipc:hold) ---------------------------- */
+/* The IPC handle of a block was taken. */
+void zr_hold_exported(struct zr_block *b, const struct zr_handle_id *id);
+/*
+ * The block is FREEING and owned by the caller. Returns true if another process has it open: then
+ * it is held, CACHED, until nobody has, or until ipc_hold_limit is reached. With ipc:default it
+ * costs one predictable branch.
+ */
+bool zr_hold_block(struct zr_block *b, const struct zr_free *f);
+/* Gives back what nobody has open any more; unless `now`, looks every few milliseconds at most.
+ * Returns the bytes. */
+uint64_t zr_hold_look(bool now);
+bool zr_hold_any(void);
+/* Gives back all of a context, which is about to be destroyed. */
+void zr_hold_drain(const void *context);
+void zr_hold_fork_child(void);
 
 /* Whether this code says that memory was short, of the card or of the host. */
 static inline bool zr_is_short(ze_result_t code) {

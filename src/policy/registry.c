@@ -249,8 +249,13 @@ void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
     zr_record(ZEROUTE_EVENT_EXPORT, kind, number, ptr, size, 0, 0, 0);
     if (first)
         zr_count(ZR_F_IPC_EXPORT_BYTES, size);
-    if (zr_checking() && b && handle)
-        zr_check_exported((const void *)b->base, handle);
+    if (zr_sharing() && b && handle) {
+        struct zr_handle_id id = zr_share_exported(handle);
+
+        zr_hold_exported(b, &id);
+        if (zr_checking())
+            zr_check_exported((const void *)b->base, &id);
+    }
 }
 
 /*

@@ -23,7 +23,7 @@ uint64_t zr_policy_trim(unsigned number) {
                   zr_op_rooms(zr_op_innermost()) ? ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY
                                                  : ZE_RESULT_SUCCESS);
     }
-    return bytes;
+    return bytes + zr_hold_look(true);
 }
 
 /* Waits until something of what other threads are giving back has reached the driver. */

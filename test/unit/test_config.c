@@ -51,6 +51,8 @@ START_TEST(the_defaults_are_those_of_a_bare_preload) {
                                            "cache_host:off",
                                            "host_floor:none",
                                            "peer_callers:none",
+                                           "ipc:default",
+                                           "ipc_hold_limit:5%",
                                            "stats:on",
                                            "record:none",
                                            "stacks:native",
@@ -261,7 +263,7 @@ START_TEST(each_preset_is_one_step_from_observe) {
                     {"path", "route:sycl,cache:off"},
                     {"mitigate", "route:native,cache:off,residency:owner"},
                     {"eager", "route:native,cache:off,backing:eager"},
-                    {"safe", "route:native,cache:off,limit:auto,free_memory:checked"}};
+                    {"safe", "route:native,cache:off,limit:auto,free_memory:checked,ipc:hold"}};
     ck_assert_uint_eq(zr_preset_count, sizeof expected / sizeof *expected);
     for (size_t i = 0; i < zr_preset_count; i++) {
         char a[2048], b[2048];

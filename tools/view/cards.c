@@ -155,9 +155,13 @@ static uint64_t of_device(const struct zeroute_snapshot *s, unsigned n, const ch
 static void find_account(struct zr_account *a, const struct zeroute_snapshot *s,
                          const struct zr_process_memory *memory) {
     const struct zr_card_use *use = NULL;
+    uint64_t held;
 
     a->vram = a->unseen = ZR_ABSENT;
     a->blocks = of_device(s, a->number, "reserved_bytes.all.current");
+    held = of_device(s, a->number, "allocated_bytes.all.current") + of_device(s, a->number, "ipc.held_bytes");
+    if (a->blocks < held) /* without a cache nothing is booked as reserved, and what ipc:hold keeps is not allocated */
+        a->blocks = held;
     a->images = of_device(s, a->number, "image_bytes");
     a->imported = of_device(s, a->number, "imported_bytes");
     for (unsigned i = 0; i < memory->card_count; i++)
