@@ -136,7 +136,7 @@ static void semaphore_wait(struct walk *walk, const uint32_t *command) {
     uint32_t data = indirect ? (uint32_t)xs_gpr_read(&context->regs, 0) : command[1];
     uint64_t address = address_at(command, 2);
     uint64_t nap = 5000, slept = 0;
-    for (unsigned round = 0; !context->stop; round++) {
+    for (unsigned round = 0; !context->stop && !xs_context_is_banned(context); round++) {
         uint32_t seen = xs_event_seen(address), memory = 0;
         if (is_register)
             memory = xs_reg_read(&context->regs, (uint32_t)address);
@@ -383,7 +383,7 @@ static void pipe(struct xs_context *context, const uint32_t *command, unsigned l
 void xs_batch_run(struct xs_context *context, uint64_t address) {
     struct walk walk = {.context = context, .at = address & XS_ADDRESS_MASK};
     xs_vm_faulted(context->vm); /* a fence before it is not its fault */
-    while (!walk.done && !context->stop && !context->banned) {
+    while (!walk.done && !context->stop && !xs_context_is_banned(context)) {
         unsigned length;
         const uint32_t *command = fetch(&walk, &length);
         if (!command) {

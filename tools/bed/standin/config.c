@@ -95,6 +95,8 @@ static bool set(const char *key, char *value, bool *mirror_set) {
         return c->says_used < 3;
     } else if (!strcmp(key, "spill")) {
         return parse_switch(value, &c->spill);
+    } else if (!strcmp(key, "gtt")) {
+        return parse(value, sizes, &c->gtt);
     } else if (!strcmp(key, "faults")) {
         return parse_switch(value, &c->faults);
     } else if (!strcmp(key, "log")) {

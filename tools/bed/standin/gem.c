@@ -70,8 +70,11 @@ int xs_gem_create(struct xs_client *client, struct xe_gem_create *create) {
     bo->on_host = !vram;
     if (bo->on_host)
         xs_host_pages((int64_t)bo->size);
-    if (spilled)
+    bo->spilled = spilled;
+    if (spilled) {
         xs_count(XS_C_gem_create_spilled, 1);
+        xs_gtt_take(client->card, bo->size);
+    }
     xs_fdinfo_add(&client->info, bo->kind, (int64_t)bo->size);
     int error = give_handle(client, bo);
     if (error) {
@@ -125,6 +128,8 @@ void xs_bo_unref(struct xs_bo *bo) {
     } else if (bo->vram) {
         xs_vram_give(bo->owner, bo->size);
     }
+    if (bo->spilled)
+        xs_gtt_give(bo->owner, bo->size);
     if (bo->vram && bo->kind == XS_VRAM)
         xs_count(XS_C_gem_free_vram_bytes, bo->size);
     if (bo->on_host)

@@ -27,6 +27,7 @@ struct process {
     _Atomic uint64_t on_host;        /* pages of its buffers there */
     uint32_t held;                   /* shared buffers, counted once per card */
     _Atomic uint64_t vram[XS_CARDS]; /* of buffers that never left the process */
+    _Atomic uint64_t gtt[XS_CARDS];  /* of buffers that VRAM had no room for */
 };
 
 struct shared {
@@ -43,6 +44,8 @@ struct xs_machine {
     _Atomic uint64_t client_ids;
     _Atomic uint64_t gpu_active;
     _Atomic uint64_t vram[XS_CARDS];
+    _Atomic uint64_t gtt[XS_CARDS];
+    _Atomic uint32_t losses[XS_CARDS];
     _Atomic uint64_t counts[XS_COUNTS];
     struct process processes[PROCESSES];
     struct shared shared[SHARED];
@@ -109,8 +112,10 @@ static void release(struct shared *s, unsigned process, unsigned count) {
 /* Lock held. What a process held goes back, as the kernel would do it. */
 static void bury(unsigned index) {
     struct process *p = &machine->processes[index];
-    for (unsigned card = 0; card < XS_CARDS; card++)
+    for (unsigned card = 0; card < XS_CARDS; card++) {
         sub(&machine->vram[card], atomic_exchange(&p->vram[card], 0));
+        sub(&machine->gtt[card], atomic_exchange(&p->gtt[card], 0));
+    }
     sub(&machine->gpu_active, atomic_exchange(&p->on_host, 0));
     for (unsigned i = 0; i < SHARED && p->held; i++) {
         struct shared *s = &machine->shared[i];
@@ -244,6 +249,34 @@ void xs_vram_give(unsigned card, uint64_t bytes) {
         return;
     sub(&machine->processes[me].vram[card], bytes);
     sub(&machine->vram[card], bytes);
+}
+
+void xs_gtt_take(unsigned card, uint64_t bytes) {
+    uint64_t used = atomic_fetch_add(&machine->gtt[card], bytes) + bytes;
+    atomic_fetch_add(&machine->processes[me].gtt[card], bytes);
+    if (!xs_config.gtt || used <= xs_config.gtt || used - bytes > xs_config.gtt)
+        return; /* it fits, or the card was lost before */
+    lock();
+    bury_the_dead();
+    unlock();
+    if (atomic_load(&machine->gtt[card]) <= xs_config.gtt)
+        return;
+    atomic_fetch_add(&machine->losses[card], 1);
+    xs_count(XS_C_cards_lost, 1);
+    xs_say("card %u is lost: %llu MiB of buffers beyond its memory, and host pages for %llu MiB", card,
+           (unsigned long long)(used >> 20), (unsigned long long)(xs_config.gtt >> 20));
+    xs_event_bump_all();
+}
+
+void xs_gtt_give(unsigned card, uint64_t bytes) {
+    if (!joined)
+        return;
+    sub(&machine->processes[me].gtt[card], bytes);
+    sub(&machine->gtt[card], bytes);
+}
+
+uint32_t xs_losses(unsigned card) {
+    return atomic_load_explicit(&machine->losses[card], memory_order_relaxed);
 }
 
 /* Looks for the dead, but not more often than ten times a second: it reads a file per process. */

@@ -167,6 +167,7 @@ static int open_card(unsigned card, int flags) {
         return fail(EMFILE);
     }
     client->card = card;
+    client->losses = xs_losses(card);
     client->id = xs_machine_client_id();
     atomic_init(&client->refs, 1);
     pthread_mutex_init(&client->lock, NULL);

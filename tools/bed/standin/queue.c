@@ -97,7 +97,7 @@ static void *carry_out(void *arg) {
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
     for (struct job *job; (job = next_job(queue)) != NULL; free(job)) {
         wait_in_syncs(queue->client, job->syncs, job->sync_count, &queue->context.stop);
-        if (job->address && !queue->context.banned)
+        if (job->address && !xs_context_is_banned(&queue->context))
             xs_batch_run(&queue->context, job->address);
         for (uint32_t i = 0; i < job->sync_count; i++)
             signal_one(queue->client, queue->context.vm, &job->syncs[i]);
@@ -119,6 +119,7 @@ int xs_queue_create(struct xs_client *client, struct xe_exec_queue_create *creat
     queue->context.vm = vm;
     queue->context.engine_class = engine->engine_class;
     queue->context.card = client->card;
+    queue->context.losses = client->losses;
     queue->client = client;
     queue->last = &queue->first;
     pthread_mutex_init(&queue->lock, NULL);
@@ -189,7 +190,7 @@ int xs_queue_exec(struct xs_client *client, struct xe_exec *exec) {
         memcpy(job->syncs, (void *)(uintptr_t)exec->syncs, bytes);
     pthread_mutex_lock(&client->lock);
     struct xs_queue *queue = xs_table_get(&client->queues, exec->exec_queue_id);
-    int error = !queue ? -ENOENT : queue->context.banned ? -ECANCELED : 0;
+    int error = !queue ? -ENOENT : xs_context_is_banned(&queue->context) ? -ECANCELED : 0;
     if (!error) {
         pthread_mutex_lock(&queue->lock);
         if (!queue->running)
@@ -232,8 +233,8 @@ static bool fence_met(const struct xe_wait_user_fence *wait) {
 /* -ENOENT: no such queue; else whether it is banned. */
 static int banned(struct xs_client *client, uint32_t id) {
     pthread_mutex_lock(&client->lock);
-    const struct xs_queue *queue = xs_table_get(&client->queues, id);
-    int result = queue ? queue->context.banned : -ENOENT;
+    struct xs_queue *queue = xs_table_get(&client->queues, id);
+    int result = queue ? xs_context_is_banned(&queue->context) : -ENOENT;
     pthread_mutex_unlock(&client->lock);
     return result;
 }

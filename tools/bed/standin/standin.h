@@ -40,6 +40,7 @@ struct xs_config {
     bool touch;          /* ... and really takes them */
     int says_used;       /* of VRAM, when asked: 0 the truth, 1 nothing, 2 all of it */
     bool spill;          /* a buffer that VRAM has no room for goes to the host */
+    uint64_t gtt;        /* of host pages that a card's buffers beyond VRAM may take; 0: no bound */
     bool faults;         /* address spaces with page faults are offered */
     bool log;            /* every ioctl on stderr */
     uint64_t copy_cost;  /* ns that a large copy or fill takes at least */
@@ -73,6 +74,13 @@ uint64_t xs_machine_client_id(void);
 bool xs_vram_take(unsigned card, uint64_t bytes); /* false: full */
 void xs_vram_give(unsigned card, uint64_t bytes);
 uint64_t xs_vram_used(unsigned card);
+/*
+ * A buffer beyond VRAM. It is made, whatever its size, as on a real card; but where `gtt` is exceeded the card is lost
+ * for everybody who has it open.
+ */
+void xs_gtt_take(unsigned card, uint64_t bytes);
+void xs_gtt_give(unsigned card, uint64_t bytes);
+uint32_t xs_losses(unsigned card); /* how often the card was lost */
 uint64_t xs_gpu_active(void);
 void xs_host_pages(int64_t bytes); /* of a buffer that is in host memory, by placement or because VRAM is full */
 /* A buffer that left its process, or came in: the machine keeps it until the last holder lets go. */
@@ -111,6 +119,7 @@ void xs_table_free(struct xs_table *table);
 /* --- open.c: the libc names ------------------------------------------------------------------- */
 struct xs_client { /* one open of a card */
     unsigned card;
+    uint32_t losses; /* as it was opened: after another one every queue of it is banned */
     uint64_t id;
     _Atomic int refs; /* descriptors, and calls under way */
     pthread_mutex_t lock;
@@ -142,6 +151,7 @@ struct xs_bo {
     uint8_t owner;              /* card whose memory it is */
     enum xs_memory kind;        /* as this client sees it */
     bool vram, shared, on_host; /* on_host: its host pages count as GPUActive */
+    bool spilled;               /* VRAM had no room for it */
     uint64_t inode;
     struct xs_client *client;
     struct xs_bo *next_shared;
@@ -232,11 +242,18 @@ struct xs_context { /* what a queue keeps from batch to batch */
     struct xs_regs regs;
     unsigned engine_class;
     unsigned card;
+    uint32_t losses; /* of its client */
     _Atomic bool stop;
     _Atomic bool banned;                     /* after a fault: nothing more is carried out */
     uint64_t general_base, instruction_base; /* of the last STATE_BASE_ADDRESS */
 };
 void xs_batch_run(struct xs_context *context, uint64_t address);
+/* Whether nothing more is carried out: after a fault, or because the card was lost. */
+static inline bool xs_context_is_banned(struct xs_context *context) {
+    if (xs_unlikely(!context->banned && context->losses != xs_losses(context->card)))
+        context->banned = true;
+    return context->banned;
+}
 
 /* --- blit.c ----------------------------------------------------------------------------------- */
 void xs_blit_copy(struct xs_context *context, const uint32_t *command); /* XY_BLOCK_COPY_BLT */
