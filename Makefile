@@ -269,7 +269,7 @@ fuzz: fuzzers
 	test/fuzz/run $(B)/fuzz $(FUZZ_SECONDS)
 
 # --- benchmarks: test/bench/NAME.c for the scripts test/bench/bench_NAME ------------------------------
-BENCH_BIN := $(patsubst test/bench/%.c,$(B)/bench/%,$(filter-out test/bench/clock.c,$(wildcard test/bench/*.c)))
+BENCH_BIN := $(patsubst test/bench/%.c,$(B)/bench/%,$(filter-out test/bench/clock.c test/bench/trace.c,$(wildcard test/bench/*.c)))
 BENCH_LIB := $(B)/bench/librecord.so $(B)/bench/libclock.so
 $(BENCH_LIB): $(B)/bench/lib%.so: test/bench/%.c
 	@mkdir -p $(@D)
@@ -278,7 +278,8 @@ $(B)/bench/%: test/bench/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -lpthread
 # The allocators themselves, beside others: linked in as they are in the preload.
-$(B)/bench/cache: test/bench/cache.c $(patsubst %.c,$(B)/lib/%.o,$(ALLOC_SRC))
+$(B)/bench/replay: test/bench/trace.c
+$(B)/bench/cache $(B)/bench/replay: $(B)/bench/%: test/bench/%.c $(patsubst %.c,$(B)/lib/%.o,$(ALLOC_SRC))
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(filter %.c %.o,$^) -o $@ -ldl -lpthread
 #: bench      the budgets of doc/performance.md, on a machine that does nothing else

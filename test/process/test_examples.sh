@@ -62,7 +62,6 @@ cd "$work" || exit 1
 zeroute run --preset observe --json mine.json -- ./program 2>/dev/null
 zeroute run --preset reroute --json yours.json -- ./program 2>/dev/null
 zeroute ab --json=report.json --a observe --b mitigate -- ./program >/dev/null 2>&1
-"$B/zeroute" replay --make tensors >training.csv
 for name in train.zr run.zr before.zr after.zr zeroute.1.zr zeroute.2.zr; do
     "$B/zeroute" record -o $name -- ./train >/dev/null 2>&1
 done

@@ -292,7 +292,7 @@ START_TEST(an_output_that_cannot_be_written_is_no_answer) {
                                            "doctor",
                                            "doctor --json",
                                            "gc --dry-run",
-                                           "replay --make tensors",
+                                           "ab --help",
                                            "mirror-test --sim --step 1MiB --count 2 --keep 1MiB"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         ck_assert_msg(sh("$Z %s >/dev/full", commands[i]) == 2, "%s", commands[i]);

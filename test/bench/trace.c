@@ -1,4 +1,4 @@
-#include "replay/replay.h"
+#include "trace.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
