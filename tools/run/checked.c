@@ -190,9 +190,10 @@ static void print_line(FILE *out, const char *line) {
 static void print_error(FILE *out, struct zr_symbols *s, const struct libraries *l, const struct error *e,
                         unsigned number) {
     bool with_source = true;
-    char times[32], heading[512];
+    char times[32] = "", heading[512];
 
-    snprintf(times, sizeof times, e->times > 1 ? " (%u times)" : "", e->times);
+    if (e->times > 1)
+        snprintf(times, sizeof times, " (%u times)", e->times);
     snprintf(heading, sizeof heading, "%.*s%s", (int)line_length(e->text), e->text, times);
     fprintf(out, "%3u. ", number);
     zr_text_wrap(out, 5, 80, heading);
