@@ -184,9 +184,18 @@ $(B)/test/gap/libur_adapter_level_zero_v2.so.0 $(B)/test/gap/libstranger.so: tes
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 $(CFLAGS) -fPIC -shared -Wl,-soname,$(@F) $< -o $@ -ldl
 
-# A runtime with its adapters inside: known by its name, by an export, by a string; and a library that is none.
-SWALLOWED := $(addprefix $(B)/test/swallowed/,libsycl.so.9 libexporting.so libholding.so libplain.so)
-$(B)/test/swallowed/libexporting.so: SWALLOWED_AS = -DBY_EXPORT
+# A runtime with its adapters inside: known by its name, by an export, by a string; and libraries that are none, one of
+# which depends on a library that is one.
+RUNTIME_NAMES := libsycl.so.9 libsycl-preview.so.9 libur_loader.so.0 libpi_unified_runtime.so libumf.so.1
+RUNTIME_MARKS := __sycl_register_lib urGetGlobalProcAddrTable urGetAdapterProcAddrTable umfPoolCreate piPluginInit
+RUNTIME_MARKED := $(RUNTIME_MARKS:%=$(B)/test/swallowed/lib_%.so)
+SWALLOWED := $(addprefix $(B)/test/swallowed/,$(RUNTIME_NAMES) libexporting.so libholding.so libplain.so libneeding.so) \
+             $(RUNTIME_MARKED)
+$(B)/test/swallowed/libexporting.so: SWALLOWED_AS = -DBY_EXPORT=urAdapterGet
+$(RUNTIME_MARKED): SWALLOWED_AS = -DBY_EXPORT=$(@F:lib_%.so=%)
+$(B)/test/swallowed/libneeding.so: $(B)/test/swallowed/libexporting.so
+$(B)/test/swallowed/libneeding.so: SWALLOWED_AS = -DIMPORTED=urAdapterGet -Wl,--no-as-needed \
+    $(B)/test/swallowed/libexporting.so -Wl,-rpath,'$$ORIGIN'
 $(B)/test/swallowed/libholding.so: SWALLOWED_AS = -DBY_STRING
 $(SWALLOWED): test/process/swallowed.c
 	@mkdir -p $(@D)

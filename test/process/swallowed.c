@@ -1,7 +1,8 @@
 /*
  * A SYCL runtime of the layout that Unified Runtime has by default from 2026-07 on: the adapters, and a static
- * Level Zero loader, inside one library. Built three times: under a runtime's name, under another name with an
- * export of UR's, and under another name with nothing but the string that an adapter's code holds.
+ * Level Zero loader, inside one library. Built under the names of runtimes, under other names with an export of a
+ * runtime's each, and under another name with nothing but the string that an adapter's code holds; and as libraries
+ * that are no runtime, of which one only depends on one.
  */
 #include <dlfcn.h>
 #include <level_zero/ze_api.h>
@@ -45,10 +46,13 @@ static ze_context_handle_t context;
 static ze_device_handle_t device;
 
 #ifdef BY_EXPORT
-int urAdapterGet(void);
-int urAdapterGet(void) {
+int BY_EXPORT(void);
+int BY_EXPORT(void) {
     return 0;
 }
+#endif
+#ifdef IMPORTED
+int IMPORTED(void);
 #endif
 #ifdef BY_STRING
 static const char pool_variable[] = "UR_L0_USM_ALLOCATOR";
@@ -62,6 +66,10 @@ int swallowed_start(void) {
 
 #ifdef BY_STRING
     if (getenv(pool_variable))
+        return 1;
+#endif
+#ifdef IMPORTED
+    if (IMPORTED())
         return 1;
 #endif
     loader = dlopen("libze_loader.so.1", RTLD_NOW | RTLD_LOCAL);
