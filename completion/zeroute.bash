@@ -45,7 +45,7 @@ _zeroute()
     fi
     case $command in
     run) mapfile -t COMPREPLY < <(compgen -c -- "$cur") ;;
-    stat | doctor | ctl)
+    stat | doctor | ctl | pause | resume)
         _zeroute_words "$("$tool" stat --json 2>/dev/null | sed -n 's/^ *"pid": \([0-9]*\),$/\1/p')" ;;
     *) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     esac

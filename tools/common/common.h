@@ -243,6 +243,11 @@ struct zr_publish {
 FILE *zr_publish_open(struct zr_publish *p, const char *command, const char *path);
 /* Closes the file, which takes its name if all is good; reports what was not. */
 bool zr_publish_close(struct zr_publish *p, bool good);
+/*
+ * Whether a process of this user may leave contents in this folder: it is no link, belongs to the user or to root, and
+ * others cannot exchange what is in it. Its absolute path goes to `out`. Reports it if not.
+ */
+bool zr_publish_folder(const char *command, const char *folder, unsigned uid, char *out, size_t size);
 /* Whether zr_publish_open would succeed, for a command that has hours of work before it. Reports it if not. */
 bool zr_publish_possible(const char *command, const char *path);
 

@@ -101,6 +101,41 @@ bool zr_publish_possible(const char *command, const char *path) {
     return good;
 }
 
+/* NULL, or why the folder must not be used. */
+static const char *publish_unsafe_folder(const struct stat *st, unsigned uid) {
+    if (st->st_uid != uid && st->st_uid != 0)
+        return "the folder belongs to another user";
+    if (st->st_mode & (S_IWGRP | S_IWOTH) && !(st->st_mode & S_ISVTX))
+        return "other users may exchange what is in the folder: make one of mode 0700";
+    return NULL;
+}
+
+bool zr_publish_folder(const char *command, const char *folder, unsigned uid, char *out, size_t size) {
+    struct zr_publish p = {.command = command, .path = folder};
+    char name[4096], *real;
+    struct stat st;
+    size_t length = strlen(folder);
+
+    while (length > 1 && folder[length - 1] == '/') /* behind a slash a link is followed */
+        length--;
+    if ((size_t)snprintf(name, sizeof name, "%.*s", (int)length, folder) >= sizeof name)
+        return publish_failed(&p, strerror(ENAMETOOLONG));
+    if (lstat(name, &st) != 0)
+        return publish_failed(&p, strerror(errno));
+    if (S_ISLNK(st.st_mode))
+        return publish_failed(&p, "it is a symbolic link: name the folder itself");
+    if (!S_ISDIR(st.st_mode))
+        return publish_failed(&p, strerror(ENOTDIR));
+    if (publish_unsafe_folder(&st, uid))
+        return publish_failed(&p, publish_unsafe_folder(&st, uid));
+    real = realpath(name, NULL);
+    if (!real)
+        return publish_failed(&p, strerror(errno));
+    bool fits = (size_t)snprintf(out, size, "%s", real) < size;
+    free(real);
+    return fits || publish_failed(&p, strerror(ENAMETOOLONG));
+}
+
 /* --- writing ----------------------------------------------------------------------------------------- */
 
 /* A file of a name that nobody can foresee. */

@@ -17,6 +17,7 @@ struct zr_post {
     uint64_t last_call_ns; /* CLOCK_REALTIME; 0: none */
     enum zr_post_state state;
     bool done;
+    bool begun; /* FAILED: it has begun with it, and nobody waited for its end */
     char reply[1024];
     uint64_t answered_ns;
     int fd;                                  /* private, and so are these */

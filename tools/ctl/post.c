@@ -114,7 +114,7 @@ void zr_post(struct zr_post *p, const char *request) {
     p->map = NULL;
     p->fd = -1;
     p->request = request;
-    p->asked = false;
+    p->asked = p->begun = false;
     if (p->process.state != ZEROUTE_LIVE) {
         zr_post_failed(p, "it has ended");
         return;
@@ -163,8 +163,10 @@ bool zr_post_withdraw(struct zr_post *p) {
 }
 
 void zr_post_end(struct zr_post *p) {
-    if (p->state == ZR_POST_WAITS)
+    if (p->state == ZR_POST_WAITS) {
         zr_post_failed(p, "it has begun and not finished");
+        p->begun = true;
+    }
     if (p->map)
         munmap(p->map, p->map_size);
     if (p->fd >= 0)

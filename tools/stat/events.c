@@ -139,6 +139,33 @@ static void cache(FILE *out, const struct zeroute_snapshot *s) {
                 zr_text_count(a, hits), zr_text_count(b, misses), 100.0 * (double)hits / (double)(hits + misses));
 }
 
+void zr_summary_pause(FILE *out, const struct zeroute_snapshot *s) {
+    struct zr_pause_view p;
+    char given[ZR_TEXT_SIZE], host[ZR_TEXT_SIZE], age[ZR_TEXT_SIZE], waiting[64] = "";
+    uint64_t now = zr_wall_ns();
+
+    zr_pause_take(&p, s);
+    if (p.state <= ZR_PAUSE_RUNNING || s->processes > 1 || s->process.state == ZEROUTE_FINISHED)
+        return;
+    if (p.waiting)
+        snprintf(waiting, sizeof waiting, "; %llu thread%s wait%s", (unsigned long long)p.waiting,
+                 p.waiting == 1 ? "" : "s", p.waiting == 1 ? "s" : "");
+    zr_line(out, zr_pause_name(p.state), "for %s: %s given back, %s of contents in host memory%s%s%s",
+            zr_text_age(age, p.since_ns && now > p.since_ns ? now - p.since_ns : 0), zr_text_bytes(given, p.bytes),
+            zr_text_bytes(host, p.host_bytes), waiting, *p.reason ? "; " : "", p.reason);
+}
+
+/* How often it was paused, of one that runs. */
+static void pauses(FILE *out, const struct zeroute_snapshot *s) {
+    uint64_t count = value(s, "pause.count"), refused = value(s, "pause.refused");
+    const char *reason = text_of(s, "pause.reason");
+    char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
+
+    if (count + refused)
+        zr_line(out, "pauses", "%s, %s refused%s%s", zr_text_count(a, count), zr_text_count(b, refused),
+                refused && *reason ? ", the last one: " : "", refused ? reason : "");
+}
+
 void zr_summary_events(FILE *out, const struct zr_sheet *page, bool colour, bool verbose) {
     const struct zeroute_snapshot *s = page->snapshot;
     char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
@@ -147,6 +174,7 @@ void zr_summary_events(FILE *out, const struct zr_sheet *page, bool colour, bool
     left(out, s);
     residency(out, s);
     cache(out, s);
+    pauses(out, s);
     uint64_t taken = value(s, "ipc.exports"), opened = value(s, "ipc.imports");
     if (taken + opened)
         zr_line(out, "IPC", "%s handle%s taken, %s opened", zr_text_count(a, taken), taken == 1 ? "" : "s",

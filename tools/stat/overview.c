@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDE = 100, CELLS = 10 };
+enum { WIDE = 100, CELLS = 11 };
 
 /* Columns that every table has not. */
 struct columns {
-    bool finished, ranks, failed, wide;
+    bool finished, ranks, failed, paused, wide;
 };
 
 static struct zr_table *new_table(const struct columns *c) {
@@ -29,13 +29,15 @@ static struct zr_table *new_table(const struct columns *c) {
     head[n++] = ">mirror";
     if (c->failed)
         head[n++] = ">failed";
+    if (c->paused)
+        head[n++] = "state";
     head[n++] = "$command";
     head[n] = NULL;
     return zr_table_of(head);
 }
 
 struct row {
-    const char *pid, *age, *rank, *card, *command;
+    const char *pid, *age, *rank, *card, *state, *command;
     uint64_t held, peak, reserved, mirror, failed;
 };
 
@@ -57,6 +59,8 @@ static void add_row(struct zr_table *t, const struct columns *c, const struct ro
     cell[n++] = zr_text_bytes(mirror, r->mirror);
     if (c->failed)
         cell[n++] = zr_text_count(failed, r->failed);
+    if (c->paused)
+        cell[n++] = r->state;
     cell[n] = r->command;
     zr_table_cells(t, cell);
 }
@@ -69,11 +73,12 @@ static bool is_finished(const struct zr_process_view *v) {
 static void add_process(struct zr_table *t, const struct zr_view *m, const struct zr_process_view *v,
                         const struct columns *c, bool of_job) {
     const struct zeroute_process *p = &v->process;
-    char pid[16], age[ZR_TEXT_SIZE], cards[ZR_TEXT_SIZE], command[sizeof p->command + 8];
+    char pid[16], age[ZR_TEXT_SIZE], cards[ZR_TEXT_SIZE], state[ZR_TEXT_SIZE], command[sizeof p->command + 8];
     struct row r = {.pid = pid,
                     .age = age,
                     .rank = *v->id.rank ? v->id.rank : "-",
                     .card = zr_cards_text(cards, sizeof cards, v->on_cards),
+                    .state = zr_pause_text(state, v, m->wall_ns),
                     .command = command,
                     .held = is_finished(v) ? v->left_bytes : v->allocated,
                     .peak = v->peak,
@@ -88,15 +93,17 @@ static void add_process(struct zr_table *t, const struct zr_view *m, const struc
 }
 
 static void add_sum(struct zr_table *t, const struct zr_job_view *job, const struct columns *c) {
-    char command[320], cards[ZR_TEXT_SIZE], rank[24];
+    char command[320], cards[ZR_TEXT_SIZE], rank[24], state[ZR_TEXT_SIZE] = "";
     const char *name = job->sum.id.job_name;
     uint64_t left = 0;
-    struct row r = {.pid = "sum", .age = "", .rank = rank, .command = command};
+    struct row r = {.pid = "sum", .age = "", .rank = rank, .state = state, .command = command};
 
     for (size_t i = 0; i < job->count; i++)
         left += job->process[i]->left_bytes == ZR_ABSENT ? 0 : job->process[i]->left_bytes;
     size_t used = (size_t)snprintf(command, sizeof command, "job %.96s", job->name);
     snprintf(rank, sizeof rank, "x%zu", job->count);
+    if (job->paused)
+        snprintf(state, sizeof state, "%zu paused", job->paused);
     if (*name)
         used += (size_t)snprintf(command + used, sizeof command - used, " (%s)", name);
     if (job->ended && job->ended < job->count)
@@ -190,6 +197,7 @@ size_t zr_overview(FILE *out, const struct zr_view *m, const struct zr_overview 
     for (size_t i = 0; i < all; i++) {
         c.ranks |= *process[i]->id.rank != '\0';
         c.failed |= process[i]->failures > 0;
+        c.paused |= zr_is_paused(process[i]);
     }
     job = zr_jobs(m, &jobs);
     for (size_t i = 0; i < jobs; i++)

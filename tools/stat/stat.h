@@ -20,6 +20,8 @@ void zr_summary(FILE *out, const struct zr_sheet *page, bool colour, bool verbos
 void zr_line(FILE *out, const char *label, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* --- its parts, each in a file of its name ------------------------------------------------------ */
+/* Where its device memory is while it is paused; nothing of one that runs. */
+void zr_summary_pause(FILE *out, const struct zeroute_snapshot *s);
 void zr_summary_events(FILE *out, const struct zr_sheet *page, bool colour, bool verbose);
 void zr_summary_entries(FILE *out, const struct zeroute_snapshot *s, bool colour, bool verbose);
 /* What the cards hold and what it is, host memory behind it, the mirror. */

@@ -134,6 +134,7 @@ static void head(FILE *out, const struct zeroute_snapshot *s, bool colour) {
     if (route && route->text && *route->text)
         zr_line(out, "route", "%s%s%s%s", route->text, why && *why->text ? " (" : "",
                 why && *why->text ? why->text : "", why && *why->text ? ")" : "");
+    zr_summary_pause(out, s);
     if (lost && lost->text && *lost->text)
         zr_line(out, "reuse", "runtime, no longer proven: %s", lost->text);
     if (hooks && hooks->text && *hooks->text)

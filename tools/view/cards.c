@@ -222,7 +222,9 @@ static void find_spill(struct zr_view *m, struct zr_process_view *v) {
         struct zr_account *a = &v->account[i];
         const struct zr_card_view *c = card_of(m, a->pdev);
 
-        a->spilled = c && zr_card_is_full(c) && a->vram != ZR_ABSENT ? less(a->blocks, a->vram) : 0;
+        bool knows = c && a->vram != ZR_ABSENT && !zr_is_paused(v); /* what is given back is nowhere */
+
+        a->spilled = knows && zr_card_is_full(c) ? less(a->blocks, a->vram) : 0;
         v->spilled += a->spilled;
         v->unseen += told(a->unseen);
     }

@@ -188,6 +188,27 @@ static void kernel_counts(FILE *out, const struct zr_view *m) {
     free(sums);
 }
 
+/* How many processes of each group are in each state of a pause. */
+static void paused_processes(FILE *out, const struct zr_view *m) {
+    bool begun = false;
+
+    for (size_t g = 0; g < m->group_count; g++)
+        for (enum zr_pause_state state = ZR_PAUSE_RUNNING; state <= ZR_PAUSE_RESUMING; state++) {
+            unsigned count = 0;
+            char labels[40] = "";
+            for (size_t i = 0; i < m->process_count; i++)
+                count += m->process[i]->group == g && m->process[i]->pause.state == state;
+            if (!count)
+                continue;
+            if (!begun)
+                head(out, "pause_processes", "gauge", "Processes that can be paused (pause:on), by their state.");
+            begun = true;
+            zr_label(labels, sizeof labels, "state", zr_pause_name(state));
+            name_of(out, "pause_processes", "", m->group[g].labels, labels, "");
+            fprintf(out, "%u\n", count);
+        }
+}
+
 static void machine(FILE *out, const struct zr_view *m) {
     char labels[64] = "";
     zr_label(labels, sizeof labels, "version", ZEROUTE_VERSION);
@@ -198,6 +219,7 @@ static void machine(FILE *out, const struct zr_view *m) {
             name_of(out, "processes", "", m->group[g].labels, "", "");
             fprintf(out, "%u\n", m->group[g].processes);
         }
+    paused_processes(out, m);
     one(out, "processes_unreadable", "Processes whose statistics cannot be read.", "", m->unreadable);
     one(out, "processes_unseen", "Processes that use a device past every hook.", "", m->unhooked);
     one(out, "host_gpu_active_bytes", "GPUActive of the machine: host pages in use by GPUs.", "", m->host.gpu_active);

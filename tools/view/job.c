@@ -148,6 +148,7 @@ static void add_process(struct zr_job_view *job, struct zr_process_view *v) {
         job->ended++;
     else
         add_held(&job->sum, v);
+    job->paused += zr_is_paused(v);
 }
 
 const char *const zr_peak_names[] = {"exact", "seen", "upper bound"};

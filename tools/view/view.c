@@ -216,9 +216,17 @@ static void take_numbers(struct zr_process_view *v, const struct zeroute_snapsho
     v->left_bytes = zeroute_value(s, "left.bytes", ZR_ABSENT);
     v->last_activity_ns = s->last_activity_ns;
     v->p99_ns = p99_of(s);
+    zr_pause_take(&v->pause, s);
     copy_text(v->settings, sizeof v->settings, s, "settings");
     copy_text(v->route, sizeof v->route, s, "route.in_force");
     copy_text(v->hooks, sizeof v->hooks, s, "hooks");
+}
+
+/* What the program holds, less what it has given back until it is resumed. */
+static uint64_t on_the_card(const struct zr_process_view *v) {
+    uint64_t given_back = v->pause.state == ZR_PAUSE_PAUSED ? v->pause.bytes : 0;
+
+    return v->allocated > given_back ? v->allocated - given_back : 0;
 }
 
 static bool read_process(struct zr_view *m, struct zr_process_view *v, const struct zr_look *look, uint64_t now,
@@ -243,7 +251,7 @@ static bool read_process(struct zr_view *m, struct zr_process_view *v, const str
     zr_figures_free(&v->figures);
     if (m->scope.metrics)
         zr_figures_take(&v->figures, s, &devices, v->id.rank);
-    zr_history_note(&v->used, m->history_due, v->allocated);
+    zr_history_note(&v->used, m->history_due, on_the_card(v));
     zeroute_snapshot_free(v->snapshot);
     v->snapshot = m->scope.fields ? s : NULL;
     if (!m->scope.fields)

@@ -128,6 +128,18 @@ struct zr_trend {
     unsigned steps, samples;
 };
 
+/* How far the device memory of a program has been given back (paused.c). */
+enum zr_pause_state { ZR_PAUSE_OFF, ZR_PAUSE_RUNNING, ZR_PAUSE_PAUSING, ZR_PAUSE_PAUSED, ZR_PAUSE_RESUMING };
+struct zr_pause_view {
+    enum zr_pause_state state; /* OFF: it was started without pause:on */
+    uint64_t since_ns;         /* CLOCK_REALTIME */
+    uint64_t bytes;            /* given back; while it changes, what has been moved */
+    uint64_t host_bytes;       /* of the host, that hold contents */
+    uint64_t kept;             /* device memory that stays */
+    uint64_t waiting;          /* threads that are held */
+    char reason[320];          /* why the last request was refused, or waits */
+};
+
 struct zr_process_view {
     struct zeroute_process process;
     struct zr_identity id;
@@ -140,6 +152,7 @@ struct zr_process_view {
     uint64_t last_activity_ns;                                     /* CLOCK_REALTIME of its last call */
     double allocations_rate, driver_rate, hit_rate, failures_rate; /* per second; hit_rate 0 to 1, below 0: none */
     char settings[768], route[64], hooks[160];
+    struct zr_pause_view pause;
     struct zr_history used;
     struct zr_figures figures;
     struct zr_process_memory memory; /* from the kernel; of a live one */
@@ -244,6 +257,7 @@ struct zr_job_view {
     size_t count;
     struct zr_process_view **process; /* of the view */
     size_t ended;                     /* of them; they come last */
+    size_t paused;                    /* of the living, or about to be */
     struct zr_process_view sum;       /* figures and rates of the living added up; p99 is the highest */
     uint64_t peak;                    /* as `peak_is` says */
     enum zr_peak_is peak_is;
@@ -345,6 +359,17 @@ uint64_t zr_host_side_peak(const struct zeroute_snapshot *s);
 /* What zeroute does not see of a process, and what the kernel counts for it; false if it sees all. */
 enum { ZR_MISSED_TEXT = 320, ZR_MISSED_SHOWN = 3 };
 bool zr_missed_text(char *out, size_t size, const struct zr_process_view *v);
+
+/* --- paused.c --------------------------------------------------------------------------------- */
+void zr_pause_take(struct zr_pause_view *out, const struct zeroute_snapshot *s);
+/* "paused", as in JSON and metrics. */
+const char *zr_pause_name(enum zr_pause_state state);
+/* Whether its memory is given back, or is on its way. */
+bool zr_is_paused(const struct zr_process_view *v);
+/* "paused 5m 12s", "resuming"; "" of one that runs. `out` has ZR_TEXT_SIZE bytes. */
+const char *zr_pause_text(char *out, const struct zr_process_view *v, uint64_t wall_ns);
+/* "pause":{...} of a process that was started with pause:on. */
+void zr_pause_json(json_t *object, const struct zr_process_view *v);
 
 /* --- exposition.c: the Prometheus text format ------------------------------------------------- */
 void zr_exposition(FILE *out, const struct zr_view *m);

@@ -165,6 +165,7 @@ static void add_process(json_t *array, const struct zr_view *m, const struct zr_
     add_text(o, "settings", v->settings);
     add_text(o, "route", v->route);
     add_text(o, "hooks", v->hooks);
+    zr_pause_json(o, v);
     add_growth(o, v);
     add_host(o, m, v);
     add_accounts(o, v);
@@ -204,6 +205,7 @@ static void add_jobs(json_t *document, const struct zr_view *m) {
         for (size_t p = 0; p < job[i].count; p++)
             zr_json_count(pids, NULL, (uint64_t)pid_of(job[i].process[p]));
         zr_json_count(o, "finished", job[i].ended);
+        zr_json_count(o, "paused", job[i].paused);
         add_numbers(o, &job[i].sum);
         zr_json_text(o, "peak_is", zr_peak_names[job[i].peak_is]);
         add_sum(o, &job[i]);

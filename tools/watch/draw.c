@@ -386,9 +386,19 @@ static void where_of(char *out, size_t size, const struct zr_identity *id, size_
     snprintf(out + cut, size - cut, "...] ");
 }
 
+/* "(paused) " in front of a command, "(2 paused) " of a job; "" if it runs. */
+static size_t paused_text(char *out, const struct zr_row *r) {
+    *out = '\0';
+    if (r->job && r->job->paused)
+        snprintf(out, ZR_TEXT_SIZE, "(%zu paused) ", r->job->paused);
+    else if (!r->job && zr_is_paused(r->process))
+        snprintf(out, ZR_TEXT_SIZE, "(%s) ", zr_pause_name(r->process->pause.state));
+    return strlen(out);
+}
+
 void zr_draw_row(struct zr_lines *l, const struct zr_top_view *v, const struct zr_row *r) {
     const struct zr_identity *id = &r->process->id;
-    char text[512] = "", cell[ZR_TEXT_SIZE], where[300] = "";
+    char text[512] = "", cell[ZR_TEXT_SIZE], where[300] = "", paused[ZR_TEXT_SIZE];
     size_t used = 0, from = 0, to = 0;
     for (unsigned i = 0; i < COLUMNS; i++) {
         if (!zr_column_is_shown(v, i))
@@ -402,15 +412,18 @@ void zr_draw_row(struct zr_lines *l, const struct zr_top_view *v, const struct z
     enum zr_style style = r->process->failures || r->process->refused ? ZR_STYLE_ALERT
                           : r->job                                    ? ZR_STYLE_JOB
                                                                       : ZR_STYLE_PLAIN;
-    size_t at = used + 2 + (r->child ? 3 : 0), room = v->width > at && !v->left ? v->width - at : sizeof where;
+    size_t at = used + 2 + (r->child ? 3 : 0) + paused_text(paused, r),
+           room = v->width > at && !v->left ? v->width - at : sizeof where;
 
     if (*id->pod || *id->container)
         where_of(where, sizeof where, id, room);
+    if (*paused && !r->job)
+        style = ZR_STYLE_DIM;
     if (r->job)
-        zr_lines_add(l, style, "%s  job %s%s%s%s", text, zr_shown(r->job->name), *id->job_name ? " (" : "",
+        zr_lines_add(l, style, "%s  %sjob %s%s%s%s", text, paused, zr_shown(r->job->name), *id->job_name ? " (" : "",
                      zr_shown(id->job_name), *id->job_name ? ")" : "");
     else
-        zr_lines_add(l, style, "%s  %s%s%s", text, r->child ? "`- " : "", zr_shown(where),
+        zr_lines_add(l, style, "%s  %s%s%s%s", text, r->child ? "`- " : "", paused, zr_shown(where),
                      command_of(r, v, at + strlen(where)));
     zr_lines_mark(l, from, to, ZR_STYLE_WARNING);
 }

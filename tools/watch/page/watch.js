@@ -251,6 +251,17 @@ function drawHeads() {
   }));
 }
 
+// Its device memory is given back, or on its way.
+function isPaused(p) {
+  return Boolean(p.pause) && p.pause.state !== "running";
+}
+
+function pauseText(p) {
+  if (!isPaused(p)) return "";
+  return p.pause.state + (p.pause.since_ns ? " since " + new Date(p.pause.since_ns / 1e6).toLocaleTimeString() : "") + ": " +
+    bytes(p.pause.given_back_bytes) + " given back, " + bytes(p.pause.host_bytes) + " of contents in host memory";
+}
+
 function matches(p) {
   const words = [p.pid, p.command, p.job, p.job_name, p.pod, p.namespace, p.container, p.rank];
   return words.some(w => w !== undefined && String(w).toLowerCase().includes(state.filter));
@@ -286,7 +297,8 @@ function drawRows(m) {
   const rows = [], shown = m.processes.filter(matches).sort(compare);
   const one = p => {
     const where = [p.namespace, p.pod, p.container].filter(Boolean).join("/");
-    const tr = row(p, "process", { command: (where ? "[" + where + "] " : "") + withoutFolder(p.command) });
+    const tr = row(p, isPaused(p) ? "process paused" : "process",
+      { command: (isPaused(p) ? `(${p.pause.state}) ` : "") + (where ? "[" + where + "] " : "") + withoutFolder(p.command) });
     tr.lastChild.title = p.command;
     tr.onclick = () => open(p.pid);
     rows.push(tr);
@@ -299,7 +311,7 @@ function drawRows(m) {
     const name = job.job + "\u0000" + job.uid;
     const closed = state.closed.has(name), members = shown.filter(q => q.job === p.job && q.uid === p.uid);
     const tr = row(job, "job", { pid: closed ? "+" : "-", rank: job.pids.length + " ranks",
-      command: job.job + (job.job_name ? " (" + job.job_name + ")" : "") });
+      command: (job.paused ? `(${job.paused} paused) ` : "") + job.job + (job.job_name ? " (" + job.job_name + ")" : "") });
     tr.setAttribute("aria-expanded", String(!closed));
     tr.onclick = () => {
       if (!state.closed.delete(name)) state.closed.add(name);
@@ -376,7 +388,7 @@ function drawDetail(p, every) {
   document.getElementById("detail-title").textContent = p.pid + "  " + p.command;
   document.getElementById("detail-line").textContent = [p.job && "job " + p.job, p.rank && "rank " + p.rank,
     p.namespace && p.namespace + "/" + p.pod, p.container && "container " + p.container,
-    "in use " + bytes(p.allocated_bytes), "peak " + bytes(p.peak_bytes), p.hooks,
+    "in use " + bytes(p.allocated_bytes), "peak " + bytes(p.peak_bytes), pauseText(p), p.hooks,
     "the last " + span(p.history, every)].filter(Boolean).join(", ");
   document.getElementById("detail-chart").replaceChildren(chart(state.machine,
     [{ name: "in use", colour: "var(--c0)", values: p.history }], [{ name: "peak", kind: "limit", value: p.peak_bytes }],
