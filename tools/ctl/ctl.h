@@ -67,6 +67,8 @@ struct zr_asking {
     bool say_who_is_idle;               /* and answers at its next call */
     const volatile sig_atomic_t *stop;  /* no longer wait for those that have not begun; may be NULL */
     const volatile sig_atomic_t *leave; /* nor for those that have; may be NULL */
+    void (*tick)(void *data);           /* called about once a second; may be NULL */
+    void *data;
 };
 /* Asks all before any is waited for, so that none holds up another. Each has a state other than WAITS afterwards. */
 void zr_ask(struct zr_post *post, size_t count, const char *request, const struct zr_asking *how);

@@ -69,6 +69,14 @@ static bool has_ended(const struct zr_post *p) {
     return zr_outside_state(&p->process) == ZEROUTE_FINISHED;
 }
 
+/* A second or more after the last time. */
+static void tick(const struct zr_asking *how, uint64_t *last) {
+    if (!how->tick || zr_clock_ns() - *last < 1000000000u)
+        return;
+    how->tick(how->data);
+    *last = zr_clock_ns();
+}
+
 static bool is_stopped(const struct zr_asking *how) {
     return how->stop && *how->stop;
 }
@@ -105,7 +113,7 @@ static size_t count_silent(struct zr_post *post, size_t count, bool look_for_end
 
 static void wait_for_all(struct zr_post *post, size_t count, const struct zr_asking *how, uint64_t deadline) {
     enum { SOON = 200000000, LONGEST = 20000000 };
-    uint64_t start = zr_clock_ns();
+    uint64_t start = zr_clock_ns(), ticked = start;
     long pause = 50000;
     bool said = !how->say_who_is_idle;
     size_t first, left = count;
@@ -118,6 +126,7 @@ static void wait_for_all(struct zr_post *post, size_t count, const struct zr_ask
             said = true;
             say_who_is_idle(post, first, left, count, how);
         }
+        tick(how, &ticked);
         nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
         pause = pause < LONGEST ? pause * 2 : LONGEST;
     }
@@ -126,7 +135,7 @@ static void wait_for_all(struct zr_post *post, size_t count, const struct zr_ask
 /* Requests that nobody has begun with are withdrawn; the others have some seconds, all of them together. */
 static void withdraw_all(struct zr_post *post, size_t count, const struct zr_asking *how) {
     enum { NANOSECOND_SLEEP = 1000000, ROUNDS = 20 };
-    uint64_t deadline = zr_clock_ns() + (uint64_t)(how->begun * 1e9);
+    uint64_t deadline = zr_clock_ns() + (uint64_t)(how->begun * 1e9), ticked = zr_clock_ns();
     bool all = false;
 
     for (unsigned round = 0; !all; round++) {
@@ -137,6 +146,7 @@ static void withdraw_all(struct zr_post *post, size_t count, const struct zr_ask
             all = zr_post_withdraw(&post[i]) && all;
         if (zr_clock_ns() > deadline || (how->leave && *how->leave))
             return;
+        tick(how, &ticked);
         if (!all)
             nanosleep(&(struct timespec){.tv_nsec = NANOSECOND_SLEEP}, NULL);
         if (!all && round % ROUNDS == 0)

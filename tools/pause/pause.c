@@ -1,7 +1,7 @@
 /*
  * zeroute pause and resume: the requests, and what follows from the answers. All processes of a job are paused, or none
- * is: those that were are resumed when another refuses. Whoever is killed in the middle leaves processes that are paused
- * and can be resumed, and nothing that is half done: a process carries out alone what it has begun.
+ * is: those that were are resumed when another refuses. Whoever is killed in the middle leaves processes that are
+ * paused and can be resumed, and nothing half done: a process carries out alone what it has begun.
  */
 #include "outside/outside.h"
 #include "pause/pausable.h"
@@ -167,16 +167,52 @@ static void judge(struct zr_pausable *p, uint64_t began_ns) {
     p->took_ns = post->answered_ns > began_ns ? post->answered_ns - began_ns : 0;
 }
 
+/* What a terminal is told while contents are moved. */
+struct progress {
+    const char *command;
+    struct zr_pausable *p;
+    size_t count;
+    bool shown;
+};
+
+static void show_progress(void *data) {
+    struct progress *to = data;
+    char bytes[ZR_TEXT_SIZE];
+    uint64_t moved = 0;
+
+    if (!isatty(STDERR_FILENO) || !zr_pausables_look(to->command, to->p, to->count, false))
+        return;
+    for (size_t i = 0; i < to->count; i++)
+        moved += to->p[i].after.bytes;
+    fprintf(stderr, "\r\033[Kzeroute %s: %s %s", to->command, zr_text_bytes(bytes, moved),
+            strcmp(to->command, "pause") == 0 ? "moved" : "to be returned");
+    to->shown = true;
+}
+
+/* One that is in the middle of a pause answers when that is over. */
+static bool any_is_busy(const struct zr_pausable *p, size_t count) {
+    bool any = false;
+
+    for (size_t i = 0; i < count; i++)
+        any |= p[i].before.state == ZR_PAUSE_PAUSING || p[i].before.state == ZR_PAUSE_RESUMING;
+    return any;
+}
+
 static void ask(const char *command, struct zr_post *post, struct zr_pausable *p, size_t count, const char *request,
                 double begins_within) {
     uint64_t began = zr_wall_ns();
+    struct progress progress = {command, p, count, false};
 
     zr_ask(post, count, request,
            &(struct zr_asking){.command = command,
-                               .timeout = begins_within,
+                               .timeout = any_is_busy(p, count) ? AS_LONG_AS_IT_TAKES : begins_within,
                                .begun = AS_LONG_AS_IT_TAKES,
                                .stop = &stopped,
-                               .leave = &leaving});
+                               .leave = &leaving,
+                               .tick = show_progress,
+                               .data = &progress});
+    if (progress.shown)
+        fputs("\r\033[K", stderr);
     for (size_t i = 0; i < count; i++)
         judge(&p[i], began);
 }
