@@ -72,6 +72,7 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
                  {"backing.in_force", offsetof(struct zr_counted, backing), sizeof to->backing}};
 
     to->found = true;
+    zr_pause_take(&to->pause, s);
     to->calls = zr_total(s, "calls.");
     to->allocated = zeroute_value(s, "allocated_bytes.all.current", 0);
     to->reserved = zeroute_value(s, "reserved_bytes.all.current", 0);

@@ -216,6 +216,7 @@ bool zr_growth_watch(struct zr_case *c, double seconds, struct zr_findings *to);
 /* What the preload in the process counted, by way of its segment. */
 struct zr_counted {
     bool found;
+    struct zr_pause_view pause;
     const char *why_not; /* the segment could not be used */
     uint64_t calls;
     uint64_t allocated; /* device bytes the process holds, mapped physical memory included */

@@ -210,6 +210,23 @@ static void check_spill(const struct zr_case *c, struct zr_findings *to) {
     }
 }
 
+/* A program that seems to hang may be paused. */
+static void check_pause(const struct zr_case *c, struct zr_findings *to) {
+    const struct zr_pause_view *p = &c->counted.pause;
+    struct zr_finding *f;
+    char given[32], age[32];
+    uint64_t now = zr_wall_ns();
+
+    if (!c->alive || p->state <= ZR_PAUSE_RUNNING)
+        return;
+    f = zr_finding_add(to, ZR_WARNING, "paused", "the program is %s: it waits at its next submission",
+                       zr_pause_name(p->state));
+    zr_finding_says(&f->seen, "%s of device memory given back, for %s; %" PRIu64 " threads wait",
+                    zr_text_bytes(given, p->bytes),
+                    zr_text_age(age, p->since_ns && now > p->since_ns ? now - p->since_ns : 0), p->waiting);
+    zr_finding_says(&f->todo, "zeroute resume %d", (int)c->pid);
+}
+
 /* --- virtual memory -------------------------------------------------------------------------- */
 
 static void check_remapped(const struct zr_case *c, struct zr_findings *to) {
@@ -289,6 +306,7 @@ void zr_troubles_find(const struct zr_case *c, struct zr_findings *to) {
     check_skiplists(c, to);
     check_cards(c, to);
     check_spill(c, to);
+    check_pause(c, to);
     check_remapped(c, to);
     zr_known_find(c, to);
     check_reuse(c, to);
