@@ -173,6 +173,13 @@ static inline bool zr_exiting(void) {
 }
 void zr_process_end(void);
 
+/* --- threads.c: threads of our own, in the modes that need one -------------------------------- */
+/* Starts one, detached. Returns false if that cannot be. */
+bool zr_thread_start(void *(*work)(void *), void *arg);
+/* Waits until the word is not `seen` any more and somebody has woken it, `ns` at most. */
+void zr_futex_wait(uint32_t *word, uint32_t seen, uint64_t ns);
+void zr_futex_wake(uint32_t *word);
+
 /* --- op.c: the thread's operations ------------------------------------------------------------ */
 /*
  * The innermost operation of this thread, or NULL. Operations that longjmp has left are forgotten.

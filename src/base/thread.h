@@ -42,6 +42,9 @@ struct zr_thread {
         const void *submits; /* the list or queue to which it is submitting, or NULL */
     } work;
     struct {
+        uint32_t inside[2]; /* calls in progress that a pause waits for, by gate */
+    } pause;
+    struct {
         struct zeroute_record_chunk *chunk; /* that this thread appends to, or NULL */
         uintptr_t stack_start, stack_end;   /* the mapping of its stack */
         uint64_t chunks;                    /* that it has had */

@@ -180,8 +180,6 @@ bool zr_poison_fill(const struct zr_checked *c, size_t from, size_t to);
 /* The first and the last byte that differ from the fill; first > last if none does. */
 bool zr_poison_look(const struct zr_checked *c, size_t from, size_t to, size_t *first,
                     size_t *last);
-/* Waits until all devices are idle. Returns false if the driver cannot tell. */
-bool zr_poison_rest(void);
 /*
  * Any thread: destroys our objects in a context (NULL: in all); only forgets them if the worker is
  * held up in it.

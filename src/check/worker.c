@@ -9,14 +9,8 @@
  */
 #include "check/check.h"
 
-#include <dlfcn.h>
-#include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum { NO_WORKER, RUNNING, IMPOSSIBLE, CLOSING, HALTED, STOPPED };
 enum {
@@ -117,14 +111,7 @@ void zr_check_forget(const struct zr_block *b) {
 
 static void worker_changed(void) {
     __atomic_fetch_add(&changes, 1, __ATOMIC_SEQ_CST);
-    syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
-}
-
-/* Waits until there are more changes than these, `ns` at most. */
-static void wait_for_change(uint32_t seen, uint64_t ns) {
-    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
-
-    syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, &t, NULL, 0);
+    zr_futex_wake(&changes);
 }
 
 /* Waits until done(arg), called under the lock, returns true, `ns` at most. Not for the worker. */
@@ -141,7 +128,7 @@ static bool worker_await(bool (*done)(void *arg), void *arg, uint64_t ns) {
         now = zr_now();
         if (is_done || now >= end)
             return is_done;
-        wait_for_change(seen, end - now);
+        zr_futex_wait(&changes, seen, end - now);
     }
 }
 
@@ -243,7 +230,7 @@ static bool come_to_rest(void) {
     zr_unlock(&zr_check_lock);
     if (!last)
         return false;
-    known = zr_poison_rest();
+    known = zr_devices_rest();
     if (!known)
         zr_warn(
             "check: the driver cannot say when a device is at rest: freed memory is not poisoned");
@@ -314,7 +301,7 @@ static void *worker_work(void *unused) {
             continue;
         }
         zr_imports_look();
-        wait_for_change(seen, IDLE);
+        zr_futex_wait(&changes, seen, IDLE);
     }
     __atomic_store_n(&worker_state, STOPPED, __ATOMIC_RELEASE);
     worker_changed();
@@ -344,31 +331,6 @@ static void at_exit(void) {
     zr_poison_drop(NULL, !worker_await(is_stopped, NULL, TIME_LIMIT));
 }
 
-/*
- * The thread blocks all signals but those of its own faults, which drivers handle for shared
- * memory.
- */
-static bool worker_create(void) {
-    int (*make)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
-        (__typeof__(make))ZR_FUNCTION(zr_real_dlsym(RTLD_DEFAULT, "pthread_create"));
-    int (*detach)(pthread_t) =
-        (__typeof__(detach))ZR_FUNCTION(zr_real_dlsym(RTLD_DEFAULT, "pthread_detach"));
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-    sigset_t all, was;
-    pthread_t thread;
-    bool made;
-
-    sigfillset(&all);
-    for (unsigned i = 0; i < sizeof faults / sizeof *faults; i++)
-        sigdelset(&all, faults[i]);
-    sigprocmask(SIG_BLOCK, &all, &was);
-    made = make && detach && make(&thread, NULL, worker_work, NULL) == 0;
-    sigprocmask(SIG_SETMASK, &was, NULL);
-    if (made)
-        detach(thread);
-    return made;
-}
-
 bool zr_worker_start(void) {
     static bool registered;
     int none = NO_WORKER;
@@ -381,7 +343,7 @@ bool zr_worker_start(void) {
         return none == RUNNING;
     if (!registered)
         registered = atexit(at_exit) == 0;
-    if (!worker_create()) {
+    if (!zr_thread_start(worker_work, NULL)) {
         __atomic_store_n(&worker_state, IMPOSSIBLE, __ATOMIC_RELEASE);
         zr_warn("check: no thread can be started: only wrong frees and leaks are found");
         zr_check_drain(NULL); /* what other threads have freed meanwhile */

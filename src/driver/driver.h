@@ -211,6 +211,36 @@ int zr_driver_number(ze_driver_handle_t driver);
 /* Notes its version in the fingerprint. Asks each driver once. */
 void zr_note_driver(struct zr_op *op, ze_driver_handle_t driver);
 
+/* --- reserve.c: address ranges at a given address --------------------------------------------- */
+/* Reserves this range, and nothing else: false if the driver gives another one, or none. */
+bool zr_reserve_at(struct zr_op *op, ze_context_handle_t context, uintptr_t start, size_t size);
+/* The same, and frees it. */
+bool zr_reserve_and_free(struct zr_op *op, ze_context_handle_t context, uintptr_t start,
+                         size_t size);
+/* Whether the driver reserves where it is asked to, which it need not: tried once. */
+bool zr_reserves_at_will(struct zr_op *op, ze_context_handle_t context, size_t size);
+
+/* --- engine.c: work of our own on device memory ----------------------------------------------- */
+struct zr_engine {
+    ze_context_handle_t context;
+    ze_device_handle_t device;
+    uint32_t hook;
+    ze_command_list_handle_t list; /* synchronous; NULL: it does not work */
+    void *buffer;
+    __typeof__(&zeCommandListAppendMemoryFill) fill;
+    __typeof__(&zeCommandListAppendMemoryCopy) copy;
+    __typeof__(&zeCommandListDestroy) destroy;
+};
+/*
+ * Makes the list and a host buffer of this many bytes for the context, the device and the hook that
+ * are set. Leaves it without a list if the driver refuses.
+ */
+void zr_engine_make(struct zr_engine *e, size_t buffer);
+/* Gives list and buffer back. */
+void zr_engine_drop(struct zr_engine *e);
+/* Waits until every device that was met is idle. Returns false if the driver cannot tell. */
+bool zr_devices_rest(void);
+
 #pragma GCC visibility pop
 
 #endif

@@ -76,8 +76,13 @@ static const struct {
 #include "base/work.def"
 };
 
+/* What a pause alone asks for. */
+static bool is_wanted(unsigned entry) {
+    return place[entry].table != ZR_TABLE_Kernel || zr_config_at_start.pause;
+}
+
 static bool is_in_table(unsigned entry, unsigned t, uint32_t version) {
-    return place[entry].table == t && place[entry].since <= version;
+    return place[entry].table == t && place[entry].since <= version && is_wanted(entry);
 }
 
 zr_function zr_submit_hook(unsigned entry, zr_function original) {
@@ -118,6 +123,8 @@ zr_function zr_submit_named(const char *name, zr_function original) {
     int e = find_work(name);
 
     if (!zr_work_is_watched())
+        return original;
+    if (e >= 0 && !is_wanted((unsigned)e))
         return original;
     if (e >= 0)
         return zr_submit_hook((unsigned)e, original);

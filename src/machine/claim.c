@@ -6,6 +6,7 @@
  */
 #include "machine/machine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -106,6 +107,32 @@ uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh) {
     zr_others_each(add_claim, &sum);
     zr_unlock(&claim_lock);
     return sum.bytes + unseen;
+}
+
+void zr_claims_words(unsigned device, char *out, size_t size) {
+    uint64_t pci = zr_drm_address(device), most = 0, all = 0, pid = 0;
+    struct zr_drm d = {0};
+    char who[200];
+
+    zr_drm_add(&d, NULL);
+    zr_lock(&claim_lock);
+    scan_processes(&d, zr_now());
+    for (unsigned k = 0; k < held_count; k++) {
+        if (held[k].pci != pci)
+            continue;
+        all += held[k].vram;
+        if (held[k].vram > most) {
+            most = held[k].vram;
+            pid = held[k].pid;
+        }
+    }
+    zr_unlock(&claim_lock);
+    out[0] = '\0';
+    if (!most)
+        return;
+    zr_process_words((int)pid, who, sizeof who);
+    snprintf(out, size, "other processes hold %llu MiB, most of it %s: %llu MiB",
+             (unsigned long long)(all >> 20), who, (unsigned long long)(most >> 20));
 }
 
 void zr_claim_fork_child(void) {

@@ -2,6 +2,7 @@
 #include "machine/machine.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define FLOOR_EVERY_NS 10000000u /* how often the machine is asked, */
@@ -14,6 +15,56 @@ static uint64_t kilobytes_of(const char *text, const char *name) {
     uint64_t n = line ? zr_number(line + strlen(name)) : ZEROUTE_ABSENT;
 
     return n == ZEROUTE_ABSENT ? n : n << 10;
+}
+
+/* What a control group leaves of memory; UINT64_MAX without a limit. */
+static uint64_t group_leaves(const char *group) {
+    char path[600], text[64];
+    uint64_t most, now;
+
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
+    if (!zr_read_system(path, text, sizeof text))
+        return UINT64_MAX;
+    most = zr_number(text);
+    if (most == UINT64_MAX)
+        return UINT64_MAX;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.current", group);
+    now = zr_read_system(path, text, sizeof text) ? zr_number(text) : 0;
+    return now < most ? most - now : 0;
+}
+
+/* The group of this process and all above it. */
+static uint64_t groups_leave(void) {
+    uint64_t least = UINT64_MAX;
+    char text[1024], *group, *end;
+
+    if (!zr_read_system("/proc/self/cgroup", text, sizeof text))
+        return least;
+    group = strstr(text, "0::/");
+    if (!group)
+        return least;
+    group += 3;
+    group[strcspn(group, "\n")] = '\0';
+    for (;;) {
+        uint64_t leaves = group_leaves(strcmp(group, "/") == 0 ? "" : group);
+
+        least = leaves < least ? leaves : least;
+        end = strrchr(group, '/');
+        if (!end || !*group)
+            return least;
+        *end = '\0';
+    }
+}
+
+uint64_t zr_host_available(void) {
+    char text[4096];
+    uint64_t machine = UINT64_MAX, group = groups_leave();
+    int saved = errno;
+
+    if (zr_read_system("/proc/meminfo", text, sizeof text))
+        machine = kilobytes_of(text, "MemAvailable:");
+    errno = saved;
+    return machine < group ? machine : group;
 }
 
 static uint64_t floor_of(uint64_t machine) {

@@ -68,6 +68,8 @@ bool zr_claim(unsigned device, int64_t bytes);
  * processes. 0 if unknown.
  */
 uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh);
+/* What others hold of a card, who has most of it, in words; "" if that is not known. */
+void zr_claims_words(unsigned device, char *out, size_t size);
 void zr_claim_fork_child(void);
 
 /* --- sharing.c: which processes share a block through its IPC handle -------------------------- */
@@ -124,6 +126,11 @@ void zr_sharing_fork_child(void);
 
 /* --- floor.c: host_floor ---------------------------------------------------------------------- */
 
+/*
+ * How much host memory can be taken now: MemAvailable, or what a limit of its control groups
+ * leaves, whichever is less. UINT64_MAX if it is not known. Some 50 us.
+ */
+uint64_t zr_host_available(void);
 bool zr_host_refuses_slow(uint64_t bytes);
 /* Whether a device allocation must fail with OUT_OF_HOST_MEMORY now; counted. */
 static inline bool zr_host_refuses(uint64_t bytes) {

@@ -6,6 +6,7 @@
  * it is part of the key; anything else is left to the driver and counted.
  */
 #include "check/check.h"
+#include "pause/pause.h"
 #include "policy/policy.h"
 #include "work/work.h"
 
@@ -161,10 +162,35 @@ static size_t reserve_for(const struct zr_key *key, size_t size) {
 
 /* --- from the driver -------------------------------------------------------------------------- */
 
+/* zeMemAllocDevice of a process that may be paused. */
+static ZR_COLD ze_result_t call_pausable(struct zr_op *op, const struct zr_alloc *a, size_t size) {
+    bool served, begun = zr_down_begin(op, ZR_E_zeMemAllocDevice, size);
+    ze_result_t result = (ze_result_t)op->down.code;
+
+    if (begun)
+        result =
+            zr_pause_alloc(op, a->context, a->desc, size, a->alignment, a->device, a->out, &served);
+    if (!begun || served)
+        return zr_down_end(op, ZR_E_zeMemAllocDevice, result);
+    ZR_WITHIN(ZR_GATE_BOOKS);
+    return zr_down_end(
+        op, ZR_E_zeMemAllocDevice,
+        ZR_BELOW(op, zeMemAllocDevice)(a->context, a->desc, size, a->alignment, a->device, a->out));
+}
+
+/* How much is reserved in place of this many bytes: whole pages, if the block can be given up. */
+static inline size_t in_pages(const struct zr_alloc *a, size_t size) {
+    if (likely(!zr_pausing()) || a->entry != ZR_E_zeMemAllocDevice || !a->context)
+        return size;
+    return zr_pause_held(a->desc, size, a->alignment, a->device);
+}
+
 /* The driver's part of each entry point that allocates. */
 static inline ze_result_t call_driver(struct zr_op *op, const struct zr_alloc *a, size_t size) {
     switch (a->entry) {
     case ZR_E_zeMemAllocDevice:
+        if (zr_pausing())
+            return call_pausable(op, a, size);
         return ZR_DOWN(op, zeMemAllocDevice, size,
                        (a->context, a->desc, size, a->alignment, a->device, a->out));
     case ZR_E_zeMemAllocHost:
@@ -212,12 +238,14 @@ static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_all
  * size. */
 static inline ze_result_t ask_for_held(struct zr_op *op, const struct zr_alloc *a, unsigned number,
                                        size_t *held) {
-    for (size_t size = *held;; size = a->size) {
+    const size_t exact = in_pages(a, a->size);
+
+    for (size_t size = *held;; size = exact) {
         ze_result_t result = ask_within_limit(op, a, number, size);
 
         if (likely(result == ZE_RESULT_SUCCESS))
             *held = size;
-        if (likely(result == ZE_RESULT_SUCCESS || size == a->size) ||
+        if (likely(result == ZE_RESULT_SUCCESS || size == exact) ||
             (result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY &&
              result != ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY &&
              result != ZE_RESULT_ERROR_UNSUPPORTED_SIZE))
@@ -374,7 +402,7 @@ static inline ze_result_t allocate_any(struct zr_op *op, const struct zr_alloc *
     bool reusable = make_key(a, number, &key);
 
     if (reusable) {
-        held = reserve_for(&key, a->size);
+        held = in_pages(a, reserve_for(&key, a->size));
         *block = from_cache(op, a, &key, held);
         if (likely(*block))
             return ZE_RESULT_SUCCESS;
@@ -390,6 +418,8 @@ static inline ze_result_t allocate_any(struct zr_op *op, const struct zr_alloc *
         if (extension == ZR_F_PASSED_EXPORT)
             flags |= ZR_BLOCK_EXPORTED;
     }
+    if (!reusable)
+        held = in_pages(a, held);
     if (zr_checking() && !a->is_object) {
         held = zr_check_held(a->kind, has_plain_desc(a), a->size);
         flags |= ZR_BLOCK_UNBORN;

@@ -5,6 +5,7 @@
  * so such a block goes to the driver.
  */
 #include "check/check.h"
+#include "pause/pause.h"
 #include "policy/policy.h"
 #include "work/work.h"
 
@@ -22,8 +23,18 @@ static enum zr_field policy_field(const ze_memory_free_ext_desc_t *desc) {
     return ZR_F_FREE_POLICY_DEFAULT;
 }
 
+/* Whether it was a block of a process that may be paused, and is freed. */
+static ZR_COLD bool free_pausable(const struct zr_free *f) {
+    uint64_t word;
+    const struct zr_block *b = zr_map_look(f->ptr, &word);
+
+    return zr_pause_free(f->ptr, b && zr_block_flags(b) & ZR_BLOCK_EXPORTED);
+}
+
 static inline ze_result_t ask_driver(struct zr_op *op, const struct zr_free *f, size_t held) {
     zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
+    if (zr_pausing() && f->context && free_pausable(f))
+        return ZE_RESULT_SUCCESS;
     if (f->ext)
         return ZR_DOWN(op, zeMemFreeExt, held, (f->context, f->desc, f->ptr));
     return ZR_DOWN(op, zeMemFree, held, (f->context, f->ptr));
@@ -485,6 +496,8 @@ void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t cont
     zr_cache_trim(ZR_ACCOUNTS, context);
     zr_cache_await(CONTEXT_MS);
     zr_cache_try_again(context, NULL); /* what the driver has refused */
+    if (zr_pausing())
+        zr_pause_context_ends(context);
 }
 
 /* Its memory went with its context, whose handle is no use any more. */
@@ -496,6 +509,8 @@ static enum zr_released went_with_context(struct zr_block *b) {
 
 void zr_policy_context_destroyed(ze_context_handle_t context) {
     zr_cache_try_again(context, went_with_context);
+    if (zr_pausing())
+        zr_pause_context_gone(context);
 }
 
 /* Undoes that: the driver refused to destroy the context. */

@@ -94,52 +94,6 @@ static void see_mapping(struct zr_object *o, void *arg) {
         r->used = true;
 }
 
-/* Reserves this range, and nothing else: false if the driver gives another one, or none. */
-static bool reserve_at(struct zr_op *op, ze_context_handle_t context, uintptr_t start,
-                       size_t size) {
-    void *at = (void *)start, *out = NULL;
-
-    if (ZR_DOWN(op, zeVirtualMemReserve, size, (context, at, size, &out)) != ZE_RESULT_SUCCESS)
-        return false;
-    if (out == at)
-        return true;
-    (void)ZR_DOWN(op, zeVirtualMemFree, size, (context, out, size));
-    return false;
-}
-
-/* The same, and frees it. */
-static bool reserve_and_free(struct zr_op *op, ze_context_handle_t context, uintptr_t start,
-                             size_t size) {
-    if (!reserve_at(op, context, start, size))
-        return false;
-    (void)ZR_DOWN(op, zeVirtualMemFree, size, (context, (void *)start, size));
-    return true;
-}
-
-/*
- * Whether the driver reserves where it is asked to, which it need not: tried once, in both halves
- * of a range of its own choice, since one of them may be its choice again.
- */
-static bool reserves_at_will(struct zr_op *op, ze_context_handle_t context, size_t size) {
-    static uint32_t known; /* atomic; 1: no, 2: yes */
-    uint32_t will = __atomic_load_n(&known, __ATOMIC_RELAXED);
-    void *out = NULL;
-    uintptr_t at;
-
-    if (will)
-        return will == 2;
-    if (ZR_DOWN(op, zeVirtualMemReserve, 2 * size, (context, NULL, 2 * size, &out)) !=
-        ZE_RESULT_SUCCESS)
-        return false;
-    at = (uintptr_t)out;
-    (void)ZR_DOWN(op, zeVirtualMemFree, 2 * size, (context, out, 2 * size));
-    will = 1;
-    if (reserve_and_free(op, context, at + size, size) && reserve_and_free(op, context, at, size))
-        will = 2;
-    __atomic_store_n(&known, will, __ATOMIC_RELAXED);
-    return will == 2;
-}
-
 /*
  * What another card has of a mapping goes with a reservation that begins at the mapping's address.
  * So the reservation is freed, each mapping's range is reserved and freed by itself, and the whole
@@ -161,9 +115,9 @@ static bool make_anew(struct zr_op *op, const struct zr_block *b) {
         more = next_in(start, end, &at, &s);
         zr_unlock(&remap_lock);
         if (more && s.start != start)
-            (void)reserve_and_free(op, context, s.start, s.end - s.start);
+            (void)zr_reserve_and_free(op, context, s.start, s.end - s.start);
     } while (more);
-    if (!reserve_at(op, context, start, b->held) && !reserve_at(op, context, start, b->held))
+    if (!zr_reserve_at(op, context, start, b->held) && !zr_reserve_at(op, context, start, b->held))
         zr_warn("a reserved range could not be made anew at its address: memory cannot be mapped "
                 "there");
     return true;
@@ -202,7 +156,7 @@ void zr_remap_before(struct zr_op *op, const void *ptr, size_t size) {
         return;
     all = (struct range){.start = b->base, .end = b->base + b->held};
     zr_object_each(see_mapping, &all);
-    if (all.used || !reserves_at_will(op, b->key.context, size) || !make_anew(op, b)) {
+    if (all.used || !zr_reserves_at_will(op, b->key.context, size) || !make_anew(op, b)) {
         remap_report(ptr, size, &s.unmapped);
         return;
     }

@@ -3,6 +3,7 @@
  * A setting that cannot be changed while blocks live says why.
  */
 #include "check/check.h"
+#include "pause/pause.h"
 #include "policy/policy.h"
 #include "record/record.h"
 
@@ -139,12 +140,19 @@ static bool request_check(const char *rest, char *reply, size_t size) {
     return done;
 }
 
+/* What is cached goes back first: it need not be copied. */
+static bool request_pause(const char *rest, char *reply, size_t size) {
+    if (zr_pausing())
+        zr_policy_trim(ZR_UNKNOWN_DEVICE);
+    return zr_pause_request(rest, reply, size);
+}
+
 /* Each function gets what follows the word. */
 static const struct {
     const char *word;
     zr_carry_out *carry_out;
-} requests[] = {
-    {"set", request_set}, {"trim", request_trim}, {"mark", request_mark}, {"check", request_check}};
+} requests[] = {{"set", request_set},     {"trim", request_trim},   {"mark", request_mark},
+                {"check", request_check}, {"pause", request_pause}, {"resume", zr_resume_request}};
 
 bool zr_policy_request(const char *request, char *reply, size_t size) {
     size_t length = strcspn(request, " ");
@@ -152,6 +160,7 @@ bool zr_policy_request(const char *request, char *reply, size_t size) {
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
         if (strlen(requests[i].word) == length && memcmp(requests[i].word, request, length) == 0)
             return requests[i].carry_out(request + length + (request[length] == ' '), reply, size);
-    snprintf(reply, size, "unknown request: this process knows set, trim, mark and check");
+    snprintf(reply, size,
+             "unknown request: this process knows set, trim, mark, check, pause and resume");
     return false;
 }

@@ -6,6 +6,7 @@
  * owner's own request, sub-devices of the owner, virtual memory, host memory and imported blocks
  * pass as they are.
  */
+#include "pause/pause.h"
 #include "policy/policy.h"
 
 #include <string.h>
@@ -160,6 +161,7 @@ ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context,
                                     ZEROUTE_FLAG_ANSWERED, ZE_RESULT_SUCCESS);
         }
     }
+    ZR_WITHIN(ZR_GATE_WORK);
     /* A driver that defers backing allocates only now: on the owner, and what the import takes on a
      * peer. */
     room = zr_room_begin(op, peer ? ZR_UNKNOWN_DEVICE : number);
@@ -176,6 +178,8 @@ ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context,
         zr_count(ZR_F_RESIDENCY_PEER_GRANTED_BYTES, size);
     }
     __atomic_fetch_or(&b->residents, bit_of(number), __ATOMIC_RELAXED);
+    if (zr_pausing())
+        zr_pause_resident(ptr, context, device, true);
     return result;
 }
 
@@ -197,6 +201,9 @@ ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context,
     }
     /* First: after the driver has evicted something, no request is answered from the books. */
     __atomic_fetch_or(&uncertain, bit ? bit : UINT64_MAX, __ATOMIC_SEQ_CST);
+    ZR_WITHIN(ZR_GATE_WORK);
+    if (zr_pausing())
+        zr_pause_resident(ptr, context, device, false);
     result = ZR_DOWN(op, zeContextEvictMemory, size, (context, device, ptr, size));
     record_residency(ZEROUTE_EVENT_EVICT, b, ptr, number, size, 0, result);
     if (b && b->key.kind == ZR_KIND_DEVICE && result == ZE_RESULT_SUCCESS)

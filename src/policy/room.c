@@ -1,5 +1,6 @@
 /* Out of memory: what is cached goes back to the driver, and the call is tried again. */
 #include "check/check.h"
+#include "pause/pause.h"
 #include "policy/policy.h"
 
 /*
@@ -16,6 +17,8 @@ uint64_t zr_policy_trim(unsigned number) {
 
     if (zr_checking())
         bytes += zr_check_drain(NULL);
+    if (zr_pausing())
+        (void)zr_pause_settle();
     if (bytes) {
         zr_count(ZR_F_CACHE_TRIMS, 1);
         zr_count(ZR_F_CACHE_TRIMMED_BYTES, bytes);

@@ -13,11 +13,28 @@ const uint32_t *zr_control_word = &nothing;
 zr_carry_out *zr_control_handler;
 static struct zeroute_segment_control *control;
 static _Atomic bool control_busy; /* a thread is carrying one out */
+static bool by_thread;            /* calls of the program do not look */
+
+static void control_announce(void) {
+    const uint32_t *word = control && !by_thread ? &control->request : &nothing;
+
+    __atomic_store_n(&zr_control_word, word, __ATOMIC_RELEASE);
+}
 
 void zr_control_open(struct zeroute_segment_control *c) {
     control = c;
     atomic_store(&control_busy, false);
-    __atomic_store_n(&zr_control_word, c ? &c->request : &nothing, __ATOMIC_RELEASE);
+    control_announce();
+}
+
+void zr_control_by_thread(bool now) {
+    by_thread = now;
+    control_announce();
+}
+
+void zr_control_poll(void) {
+    if (control && __atomic_load_n(&control->request, __ATOMIC_RELAXED))
+        zr_control_serve();
 }
 
 /* The page may hold anything and may change while it is read: only a copy is examined. */

@@ -248,6 +248,13 @@ void zr_control_serve(void);
 /* Sets where requests are read from; NULL for nowhere (private to stats/). */
 void zr_control_open(struct zeroute_segment_control *c);
 
+/*
+ * From now on a thread of ours reads requests, by zr_control_poll(), and calls of the program do
+ * not.
+ */
+void zr_control_by_thread(bool now);
+void zr_control_poll(void);
+
 /* Called at every hook, before the call is decided: carries out a pending request. Two loads. */
 static inline void zr_control_check(void) {
     if (unlikely(

@@ -21,6 +21,7 @@ struct runner_object {
     struct object object;
     struct zr_runner *runner; /* NULL: none was ever needed */
     bool later;
+    bool filled;     /* atomic: it runs later, and holds commands */
     uint16_t device; /* atomic */
 };
 
@@ -110,6 +111,7 @@ static void runner_made(const void *handle, unsigned device, bool later, bool in
     if (!o)
         return;
     o->later = later;
+    __atomic_store_n(&o->filled, false, __ATOMIC_RELAXED);
     __atomic_store_n(&o->device, (uint16_t)device, __ATOMIC_RELAXED);
     if (o->runner)
         zr_runner_renew(o->runner, device, in_order, synchronous);
@@ -165,6 +167,25 @@ struct zr_runner *zr_work_runner(const void *handle, bool *later) {
 
     *later = o && o->later;
     return o && !o->later ? o->runner : NULL;
+}
+
+void zr_work_list_filled(const void *list, bool filled) {
+    struct runner_object *o = (struct runner_object *)live_object(list, CLASS_RUNNER);
+
+    if (o && o->later)
+        __atomic_store_n(&o->filled, filled, __ATOMIC_RELAXED);
+}
+
+unsigned zr_work_lists_filled(void) {
+    struct object **table = __atomic_load_n(&buckets, __ATOMIC_ACQUIRE);
+    unsigned count = 0;
+
+    for (unsigned i = 0; table && i < BUCKETS; i++)
+        for (const struct object *o = __atomic_load_n(&table[i], __ATOMIC_ACQUIRE); o; o = o->next)
+            if (o->class == CLASS_RUNNER && !__atomic_load_n(&o->gone, __ATOMIC_ACQUIRE))
+                count +=
+                    __atomic_load_n(&((const struct runner_object *)o)->filled, __ATOMIC_RELAXED);
+    return count;
 }
 
 unsigned zr_work_device(const void *handle) {

@@ -296,7 +296,7 @@ bool zr_work_is_watched(void) {
     zr_config_load();
     return (zr_config_at_start.cache && (zr_config_at_start.reuse == ZR_REUSE_PROVEN ||
                                          zr_config_at_start.residency == ZR_RESIDENCY_OWNER)) ||
-           zr_config_at_start.check != ZR_CHECK_NONE;
+           zr_config_at_start.check != ZR_CHECK_NONE || zr_config_at_start.pause;
 }
 
 void zr_work_fork_child(void) {

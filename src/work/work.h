@@ -95,6 +95,12 @@ void zr_work_fence_gone(const void *fence);
  * or is not known.
  */
 struct zr_runner *zr_work_runner(const void *handle, bool *later);
+/*
+ * Something was appended to a list that runs later; or it was reset. How many there are that hold
+ * commands.
+ */
+void zr_work_list_filled(const void *list, bool filled);
+unsigned zr_work_lists_filled(void);
 /* Of a list or queue; UINT16_MAX if it is not known. */
 unsigned zr_work_device(const void *handle);
 /*

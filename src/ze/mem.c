@@ -1,4 +1,5 @@
 /* zeMem*: allocation, free, properties, IPC. Each counts, asks the policy and keeps the books. */
+#include "pause/pause.h"
 #include "policy/policy.h"
 
 /* An allocation of a runtime that is watched. */
@@ -40,6 +41,8 @@ ze_result_t zr_on_zeMemFree(struct zr_arrival from, ze_context_handle_t context,
     const struct zr_op *watched = zr_op_watched();
     if (unlikely(watched))
         watched->watcher->frees(watched->watch, ptr, NULL, false);
+    if (unlikely(zr_exiting()) && zr_pausing() && zr_pause_free(ptr, false))
+        return ZE_RESULT_SUCCESS;
     ZR_ENTER_OR_RETURN(zeMemFree, (context, ptr));
     return zr_policy_free(
         &op,
@@ -51,6 +54,8 @@ ze_result_t zr_on_zeMemFreeExt(struct zr_arrival from, ze_context_handle_t conte
     const struct zr_op *watched = zr_op_watched();
     if (unlikely(watched))
         watched->watcher->frees(watched->watch, ptr, desc, true);
+    if (unlikely(zr_exiting()) && zr_pausing() && zr_pause_free(ptr, false))
+        return ZE_RESULT_SUCCESS;
     ZR_ENTER_OR_RETURN(zeMemFreeExt, (context, desc, ptr));
     return zr_policy_free(&op, &(struct zr_free){.context = context,
                                                  .ptr = ptr,
@@ -110,6 +115,9 @@ ze_result_t zr_on_zeMemGetAllocProperties(struct zr_arrival from, ze_context_han
                                           ze_device_handle_t *device) {
     ZR_ENTER_OR_RETURN(zeMemGetAllocProperties, (context, ptr, properties, device));
     ptr = zr_registry_visible(ptr);
+    if (zr_pausing() && zr_pause_properties(ptr, properties, device))
+        return ZE_RESULT_SUCCESS;
+    ZR_WITHIN(zr_pausing() && properties && properties->pNext ? ZR_GATE_WORK : ZR_GATE_BOOKS);
     ze_result_t result =
         ZR_DOWN(&op, zeMemGetAllocProperties, 0, (context, ptr, properties, device));
     if (result == ZE_RESULT_SUCCESS && properties && unlikely(properties->pNext) &&
@@ -122,6 +130,8 @@ ze_result_t zr_on_zeMemGetAddressRange(struct zr_arrival from, ze_context_handle
                                        const void *ptr, void **base, size_t *size) {
     ZR_ENTER_OR_RETURN(zeMemGetAddressRange, (context, ptr, base, size));
     if (context && zr_registry_range(ptr, base, size))
+        return ZE_RESULT_SUCCESS;
+    if (zr_pausing() && context && zr_pause_range(ptr, base, size))
         return ZE_RESULT_SUCCESS;
     ptr = zr_registry_visible(ptr);
     return ZR_DOWN(&op, zeMemGetAddressRange, 0, (context, ptr, base, size));
@@ -150,6 +160,7 @@ ze_result_t zr_on_zeMemGetIpcHandle(struct zr_arrival from, ze_context_handle_t 
         return watched_export(ZR_BELOW(&from, zeMemGetIpcHandle)(context, ptr, handle), watched,
                               handle);
     ZR_ENTER_OR_RETURN(zeMemGetIpcHandle, (context, ptr, handle));
+    ZR_WITHIN(ZR_GATE_WORK);
     ptr = zr_registry_mark(ptr, ZR_BLOCK_EXPORTED);
     return note_exported(ZR_DOWN(&op, zeMemGetIpcHandle, 0, (context, ptr, handle)), ptr, handle);
 }
@@ -163,6 +174,7 @@ ze_result_t zr_on_zeMemGetIpcHandleWithProperties(struct zr_arrival from,
             ZR_BELOW(&from, zeMemGetIpcHandleWithProperties)(context, ptr, next, handle), watched,
             handle);
     ZR_ENTER_OR_RETURN(zeMemGetIpcHandleWithProperties, (context, ptr, next, handle));
+    ZR_WITHIN(ZR_GATE_WORK);
     ptr = zr_registry_mark(ptr, ZR_BLOCK_EXPORTED);
     return note_exported(
         ZR_DOWN(&op, zeMemGetIpcHandleWithProperties, 0, (context, ptr, next, handle)), ptr,

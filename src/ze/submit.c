@@ -2,8 +2,11 @@
  * What gives a device work, and what waits for it: each call is passed on as it is, and src/work/
  * is told before and after it. `below` is the function that the hook stands in front of.
  */
+#include "pause/pause.h"
 #include "policy/policy.h"
 #include "work/work.h"
+
+#include <string.h>
 
 enum {
     QUEUE_IN_ORDER = 1 << 1,
@@ -23,6 +26,7 @@ static bool is_own_work(void) {
 
 struct task {
     bool is_first;     /* it has not passed a hook before */
+    enum zr_gate gate; /* that it is inside */
     const void *above; /* what this thread was submitting to when it began */
     struct zr_submission submission;
     const void *signals; /* an event, a fence, or NULL */
@@ -36,18 +40,21 @@ struct task {
  * any more.
  */
 static struct task task_begin(const void *list, const void *event) {
-    struct task t = {.above = zr_thread.work.submits};
+    struct task t = {.gate = ZR_GATES, .above = zr_thread.work.submits};
     struct zr_runner *runner;
     bool later;
 
     if (t.above == list || is_own_work())
         return t;
     zr_fork_check();
+    t.gate = zr_gate_begin(ZR_GATE_WORK);
     runner = zr_work_runner(list, &later);
     if (unlikely(t.above && !runner && !later))
         return t;
     t.is_first = true;
     zr_thread.work.submits = list;
+    if (later && zr_pausing())
+        zr_work_list_filled(list, true);
     if (likely(runner)) {
         t.submission = zr_work_begin(runner);
         t.signals = event;
@@ -62,6 +69,7 @@ static struct task task_begin(const void *list, const void *event) {
 }
 
 static void task_end(const struct task *t, ze_result_t result) {
+    zr_gate_end(&t->gate);
     if (!t->is_first)
         return;
     zr_thread.work.submits = t->above;
@@ -107,8 +115,10 @@ static void lend(const void *list, const void *ptr) {
     }
 #define ZR_UNKNOWN_WORK(name, table, index, minor, parameters, arguments)                          \
     ze_result_t zr_does_##name ZR_ABOVE_FUNCTION(parameters) {                                     \
-        if (!is_own_work())                                                                        \
-            zr_work_lost(#name " was called, and the end of what it starts cannot be followed");   \
+        if (is_own_work())                                                                         \
+            return ((zr_work_fn_##name)below)arguments;                                            \
+        zr_work_lost(#name " was called, and the end of what it starts cannot be followed");       \
+        ZR_WITHIN(ZR_GATE_WORK);                                                                   \
         return ((zr_work_fn_##name)below)arguments;                                                \
     }
 #include "base/work.def"
@@ -250,7 +260,11 @@ void zr_submit_made(struct zr_op *op, ze_device_handle_t device, const void *des
 }
 
 ze_result_t zr_does_zeCommandListReset(zr_function below, ze_command_list_handle_t list) {
-    return ((zr_work_fn_zeCommandListReset)below)(list);
+    ze_result_t result = ((zr_work_fn_zeCommandListReset)below)(list);
+
+    if (result == ZE_RESULT_SUCCESS && zr_pausing())
+        zr_work_list_filled(list, false);
+    return result;
 }
 
 ze_result_t zr_does_zeCommandListCreateCloneExp(zr_function below, ze_command_list_handle_t list,
@@ -259,6 +273,8 @@ ze_result_t zr_does_zeCommandListCreateCloneExp(zr_function below, ze_command_li
 
     if (result == ZE_RESULT_SUCCESS)
         zr_work_list_made(*out, ZR_UNKNOWN_DEVICE, false, false, false);
+    if (result == ZE_RESULT_SUCCESS && zr_pausing())
+        zr_work_list_filled(*out, true);
     return result;
 }
 
@@ -337,4 +353,31 @@ ze_result_t zr_does_zeEventPoolGetIpcHandle(zr_function below, ze_event_pool_han
                                             void *out) {
     zr_work_pool_shared(pool);
     return ((zr_work_fn_zeEventPoolGetIpcHandle)below)(pool, out);
+}
+
+/* --- kernels, for pause alone ----------------------------------------------------------------- */
+
+ze_result_t zr_does_zeKernelSetArgumentValue(zr_function below, ze_kernel_handle_t kernel,
+                                             uint32_t index, size_t size, const void *value) {
+    zr_work_fn_zeKernelSetArgumentValue set = (zr_work_fn_zeKernelSetArgumentValue)below;
+    uintptr_t pointer = 0;
+    ze_result_t result;
+
+    if (!zr_pausing() || is_own_work())
+        return set(kernel, index, size, value);
+    ZR_WITHIN(ZR_GATE_WORK);
+    result = set(kernel, index, size, value);
+    if (result != ZE_RESULT_SUCCESS)
+        return result;
+    if (value && size == sizeof pointer)
+        memcpy(&pointer, value, sizeof pointer);
+    zr_pause_argument(kernel, index, (const void *)pointer, below);
+    return result;
+}
+
+ze_result_t zr_does_zeKernelDestroy(zr_function below, ze_kernel_handle_t kernel) {
+    ZR_WITHIN(ZR_GATE_WORK);
+    if (zr_pausing())
+        zr_pause_kernel_gone(kernel);
+    return ((zr_work_fn_zeKernelDestroy)below)(kernel);
 }

@@ -87,9 +87,25 @@ ze_result_t sim_zeVirtualMemQueryPageSize(ze_context_handle_t context, ze_device
     return ZE_RESULT_SUCCESS;
 }
 
-/* The hint is not followed: any address will do. */
+/* Whether the range could be reserved where it was asked for. */
+static bool reserve_at(const void *hint, size_t size, struct sim_backing *backing) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    size_t span = sim_round(size, SIM_UNIT);
+    if (!sim_config.hint || !hint || (uintptr_t)hint % SIM_UNIT)
+        return false;
+    void *at = mmap((void *)(uintptr_t)hint, span, PROT_NONE, flags, -1, 0);
+    if (at == MAP_FAILED)
+        return false;
+    if (at != hint) {
+        munmap(at, span);
+        return false;
+    }
+    *backing = (struct sim_backing){.span = (uintptr_t)at, .span_size = span, .base = (uintptr_t)at, .size = size};
+    return true;
+}
+
+/* Without the setting the hint is not followed: any address will do. */
 ze_result_t sim_zeVirtualMemReserve(ze_context_handle_t context, const void *hint, size_t size, void **out) {
-    (void)hint;
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!out)
@@ -98,7 +114,7 @@ ze_result_t sim_zeVirtualMemReserve(ze_context_handle_t context, const void *hin
         return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
     struct sim_backing *backing = calloc(1, sizeof(*backing));
     struct sim_virtual *virtual = calloc(1, sizeof(*virtual));
-    if (!backing || !virtual || !sim_reserve(size, SIM_UNIT, 0, backing)) {
+    if (!backing || !virtual || (!reserve_at(hint, size, backing) && !sim_reserve(size, SIM_UNIT, 0, backing))) {
         free(backing);
         free(virtual);
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
