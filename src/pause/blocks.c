@@ -200,9 +200,9 @@ bool zr_pausable_each(bool (*see)(struct zr_pausable *p, void *arg), void *arg) 
 
 /* --- allocation ------------------------------------------------------------------------------- */
 
-/* Without that a block could not come back. */
-static bool may_come_back(struct zr_op *op, ze_context_handle_t context, size_t held) {
-    if (likely(zr_reserves_at_will(op, context, held)))
+/* Without that a block could not come back. Tried with a range that has room for large pages. */
+static bool may_come_back(struct zr_op *op, ze_context_handle_t context) {
+    if (likely(zr_reserves_at_will(op, context, UNIT)))
         return true;
     zr_pause_never("this driver does not reserve memory at an address that it is asked for");
     return false;
@@ -252,7 +252,7 @@ ze_result_t zr_pause_alloc(struct zr_op *op, ze_context_handle_t context,
         !zr_pause_start())
         return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
     ZR_WITHIN(ZR_GATE_WORK);
-    p = may_come_back(op, context, like.held) ? pausable_new() : NULL;
+    p = may_come_back(op, context) ? pausable_new() : NULL;
     if (!p)
         return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
     *p = like;
