@@ -231,7 +231,7 @@ static bool pause_block(struct zr_pausable *p, void *arg) {
     return true;
 }
 
-static bool take_out(const char *to, struct work *w, char *why, size_t size) {
+static bool move_out(const char *to, struct work *w, char *why, size_t size) {
     const char *no_room;
 
     zr_pausable_each(add_bytes, w);
@@ -267,7 +267,7 @@ static bool pause_all(const char *to, uint64_t timeout, struct work *w, char *wh
         snprintf(why, size, "a free did not return in time");
     else {
         zr_leaving_settle();
-        done = take_out(to, w, why, size);
+        done = move_out(to, w, why, size);
     }
     if (done)
         zr_gauge(ZR_G_PAUSE_KEPT_BYTES, all.device > w->bytes ? all.device - w->bytes : 0);
