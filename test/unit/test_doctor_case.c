@@ -242,6 +242,14 @@ START_TEST(the_mirror_of_other_processes_is_not_this_ones) {
     ck_assert_int_eq(d.mirror.state, ZR_MIRROR_NONE);
     zr_findings_free(&d.findings);
 
+    c.mirror_of_others = GIB(18); /* the imports of one are not counted yet */
+    c.memory.cards[0].vram = (struct zr_region){GIB(1) / 8, GIB(1) / 8};
+    c.memory.cards[1].vram = (struct zr_region){0, 0};
+    diagnose(0);
+    ck_assert_int_eq(d.mirror.state, ZR_MIRROR_TOO_LITTLE);
+    zr_findings_free(&d.findings);
+
+    c.memory.cards[0].vram = (struct zr_region){GIB(12), GIB(12)};
     c.counted.ipc_exports = 3; /* it exported: its imports are others' */
     diagnose(0);
     ck_assert_uint_eq(d.mirror.bytes, GIB(12));

@@ -166,20 +166,21 @@ void zr_links_find(const struct zr_case *c, struct zr_link links[ZR_LINKS]) {
 static const uint64_t noise = UINT64_C(256) << 20;
 
 /*
- * What this process has of the machine's loss. Its imports tell, as in every command. If there are none, what others
- * import is not its own, unless it exported memory to them.
+ * The part of the machine's loss that is this process's. Its imports tell, as in every command. If there are none, what
+ * others import is not its own, unless it exported memory to them, and beside others it cannot have lost more than it
+ * holds: theirs may be on its way to be counted.
  */
 static uint64_t share_of(const struct zr_case *c, uint64_t vram) {
-    uint64_t lost = c->lost.bytes, others = c->mirror_of_others;
+    uint64_t rest = c->lost.bytes, others = c->mirror_of_others;
     bool exported = c->counted.ipc_exports || c->memory.dmabuf_fds;
 
-    if (!c->pid || lost == ZR_ABSENT)
-        return lost;
+    if (!c->pid || rest == ZR_ABSENT)
+        return rest;
     if (c->mirror != ZR_ABSENT && c->mirror)
-        return c->mirror < lost ? c->mirror : lost;
+        return c->mirror < rest ? c->mirror : rest;
     if (!exported)
-        return lost > others ? lost - others : 0;
-    return others && vram < lost ? vram : lost;
+        rest = rest > others ? rest - others : 0;
+    return others && vram < rest ? vram : rest;
 }
 
 void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS], struct zr_mirror *out) {
