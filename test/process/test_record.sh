@@ -289,6 +289,13 @@ most, keys = int(sys.argv[2]) / 100, ("peak_reserved_bytes", "driver_calls", "hi
 sys.exit(any(abs(then[k] - now[k]) > most * then[k] for k in keys))
 END
 }
+# Of a pipe a look at what it is takes the beginning.
+through_a_pipe() {
+    "$Z" run --sim --no-summary --json "$to/piped.json" -- "$work" clean 10 >/dev/null 2>&1 || return
+    same "$("$Z" diff <(cat "$to/piped.json") "$to/piped.json" 2>&1 | sed 1,2d)" \
+        "$("$Z" diff "$to/piped.json" "$to/piped.json" 2>&1 | sed 1,2d)"
+}
+promise "a run to compare may come through a pipe" through_a_pipe
 hostile() { same_outcome "$1" reroute "$B/test/process/at_once" "$2" "$3"; } # hostile PERCENT THREADS ROUNDS
 promise "a replay of a program that does everything is the run, with one thread" hostile 0 1 2000
 promise "a replay of a program that does everything is close to the run, with threads" hostile 10 4 1000

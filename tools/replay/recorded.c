@@ -2,18 +2,25 @@
 #include "replay/replay.h"
 #include "report/report.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { MOST_MOVED = 4096 };
 
+/* A pipe is none, and is not read: what it brings is for whoever reads it next. */
 bool zr_is_record(const char *path) {
     uint64_t magic = 0;
-    FILE *in = strcmp(path, "-") == 0 ? NULL : fopen(path, "re");
-    bool is = in && fread(&magic, sizeof magic, 1, in) == 1 && magic == ZEROUTE_RECORD_MAGIC;
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
-    if (in)
-        fclose(in);
+    if (fd < 0)
+        return false;
+    bool is = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && pread(fd, &magic, sizeof magic, 0) == sizeof magic &&
+              magic == ZEROUTE_RECORD_MAGIC;
+    close(fd);
     return is;
 }
 
