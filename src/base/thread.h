@@ -40,6 +40,7 @@ struct zr_thread {
     } sycl;
     struct {
         const void *submits; /* the list or queue to which it is submitting, or NULL */
+        const void *lost;    /* the frame of the hook that has counted a lost device last */
     } work;
     struct {
         uint32_t inside[2]; /* calls in progress that a pause waits for, by gate */

@@ -1,6 +1,7 @@
 /*
  * Hooks in front of what gives a device work or waits for it (work.def): only where somebody asks
- * what is idle. How a call came does not matter here, so a hook belongs to a function that it
+ * what is idle. Elsewhere only waits are hooked, which tell that the device was lost. How a call
+ * came does not matter here, so a hook belongs to a function that it
  * stands in front of, and there are as many as there can be different functions of one name.
  */
 #include "hook/hook.h"
@@ -14,11 +15,38 @@ static zr_function
     below_hook[FUNCTIONS + 1]
               [ZR_WORK_ENTRIES]; /* atomic; the last row: below our exported symbols */
 
+/* Nobody asks what is idle: only what calls answer is of interest. Set before the first hook is. */
+static bool only_answers;
+
+/*
+ * A call may pass two hooks, by name and in a table, and counts once: the inner one has counted it,
+ * whose frame lies below. What longjmp leaves behind costs one count at most.
+ */
+static ZR_COLD void tell_lost(const char *frame) {
+    const char *told = zr_thread.work.lost;
+
+    if (zr_exiting())
+        return;
+    zr_thread.work.lost = NULL;
+    if (told && told < frame)
+        return;
+    zr_thread.work.lost = frame;
+    zr_count(ZR_F_LOST_CALLS, 1);
+}
+
+static inline ze_result_t note_lost(ze_result_t result) {
+    if (unlikely((uint32_t)result == ZR_DEVICE_LOST))
+        tell_lost(__builtin_frame_address(0));
+    return result;
+}
+
 #define ZR_BELOW_AND(arguments) (below, ZR_LIST arguments)
 #define HOOK(n, name, parameters, arguments)                                                       \
     static ze_result_t hook##n##_##name parameters {                                               \
         zr_function below = __atomic_load_n(&below_hook[n][ZR_W_##name], __ATOMIC_ACQUIRE);        \
-        return zr_does_##name ZR_BELOW_AND(arguments);                                             \
+        if (__atomic_load_n(&only_answers, __ATOMIC_RELAXED))                                      \
+            return note_lost(((zr_work_fn_##name)below)arguments);                                 \
+        return note_lost(zr_does_##name ZR_BELOW_AND(arguments));                                  \
     }
 
 static ze_result_t no_function(void) {
@@ -48,8 +76,8 @@ static inline zr_function below_name(unsigned entry, const void *caller) {
     __attribute__((visibility("default"))) ze_result_t zr_plt_##name parameters {                  \
         zr_function below = below_name(ZR_W_##name, __builtin_return_address(0));                  \
         if (!zr_work_is_watched())                                                                 \
-            return ((zr_work_fn_##name)below)arguments;                                            \
-        return zr_does_##name ZR_BELOW_AND(arguments);                                             \
+            return note_lost(((zr_work_fn_##name)below)arguments);                                 \
+        return note_lost(zr_does_##name ZR_BELOW_AND(arguments));                                  \
     }                                                                                              \
     __asm__(".symver zr_plt_" #name ", " #name "@ZEROUTE_0");
 
@@ -119,10 +147,33 @@ bool zr_submit_is_work(const char *name) {
     return find_work(name) >= 0 || looks_like_work(name);
 }
 
+/* Waits, whose answer says that the device was lost. */
+static bool is_wait(int entry) {
+    switch (entry) {
+    case ZR_W_zeCommandListHostSynchronize:
+    case ZR_W_zeCommandQueueSynchronize:
+    case ZR_W_zeDeviceSynchronize:
+    case ZR_W_zeFenceHostSynchronize:
+    case ZR_W_zeEventHostSynchronize:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Whether the entry point is to be hooked; -1: it is not one of work.def. */
+static bool is_hooked(int entry) {
+    bool watched = zr_work_is_watched();
+
+    if (!watched)
+        __atomic_store_n(&only_answers, true, __ATOMIC_RELAXED);
+    return watched || is_wait(entry);
+}
+
 zr_function zr_submit_named(const char *name, zr_function original) {
     int e = find_work(name);
 
-    if (!zr_work_is_watched())
+    if (!is_hooked(e))
         return original;
     if (e >= 0 && !is_wanted((unsigned)e))
         return original;
@@ -134,15 +185,14 @@ zr_function zr_submit_named(const char *name, zr_function original) {
 }
 
 void zr_submit_table(unsigned t, uint32_t version, void **table) {
-    if (!zr_work_is_watched())
-        return;
-    if (t == ZR_TABLE_CommandList && version > ZR_NEWEST_API)
+    if (zr_work_is_watched() && t == ZR_TABLE_CommandList && version > ZR_NEWEST_API)
         zr_work_lost("a table of functions of API %u.%u was asked for, and this version of zeroute "
                      "knows them up to "
                      "%u.%u",
                      version >> 16, version & 0xffff, ZR_NEWEST_API >> 16, ZR_NEWEST_API & 0xffff);
     for (unsigned e = 0; e < ZR_WORK_ENTRIES; e++) {
-        void **slot = is_in_table(e, t, version) ? &table[place[e].index] : NULL;
+        bool hooked = is_hooked((int)e) && is_in_table(e, t, version);
+        void **slot = hooked ? &table[place[e].index] : NULL;
 
         if (slot && *slot)
             __atomic_store_n(slot, ZR_POINTER(zr_submit_hook(e, ZR_FUNCTION(*slot))),
@@ -151,8 +201,9 @@ void zr_submit_table(unsigned t, uint32_t version, void **table) {
 }
 
 size_t zr_submit_table_bytes(unsigned t, uint32_t version, size_t least) {
-    for (unsigned e = 0; e < ZR_WORK_ENTRIES && zr_work_is_watched(); e++)
-        if (is_in_table(e, t, version) && (place[e].index + 1u) * sizeof(void *) > least)
+    for (unsigned e = 0; e < ZR_WORK_ENTRIES; e++)
+        if (is_hooked((int)e) && is_in_table(e, t, version) &&
+            (place[e].index + 1u) * sizeof(void *) > least)
             least = (place[e].index + 1u) * sizeof(void *);
     return least;
 }

@@ -159,6 +159,8 @@ ZR_COLD void zr_count_failure(enum zr_entry e, uint32_t code) {
     char name[40];
 
     zr_add(offsetof(struct zr_shard, failures) + e * sizeof(uint64_t), 1);
+    if (code == ZR_DEVICE_LOST)
+        zr_count(ZR_F_LOST_CALLS, 1);
     snprintf(name, sizeof name, "failures.code.0x%08x", code);
     zr_count_named(zr_named(name, "", "calls that failed with this code"), 1);
 }

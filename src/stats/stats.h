@@ -131,6 +131,7 @@ void zr_text(enum zr_text t, const char *text);
 int zr_named(const char *name, const char *unit, const char *help);
 /* failures.<entry> and failures.code.<code>. Cold: looks the code up by name. */
 void zr_count_failure(enum zr_entry e, uint32_t code);
+enum { ZR_DEVICE_LOST = 0x70000001 };
 /*
  * A child of fork gets a segment of its own at its first device operation; the parent's is left
  * untouched.

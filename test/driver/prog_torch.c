@@ -3,7 +3,8 @@
  *
  *   torch segments SECONDS SEED      tensors of random size and life, cut out of segments by PyTorch's rules
  *   torch expandable SECONDS SEED    the same out of one reserved range, mapped piece by piece (expandable_segments)
- *   torch filler SECONDS SEED        takes as much as it is given, gives some of it back, and so on
+ *   torch filler SECONDS SEED        takes as much as it is given, gives some of it back, and so on; it ends before its
+ *                                    time as soon as there is a file $UNTIL
  *
  * On out of memory it frees every segment without a tensor and asks once more; if that fails too it drops half of its
  * tensors, as a training loop that catches the exception. Each segment is filled with a byte of its own, and looked at
@@ -12,6 +13,7 @@
 #include "ze_test.h"
 
 #include <time.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 #define RANGE ((size_t)128 << 30)
@@ -210,15 +212,21 @@ static void train(double end) {
 static void fill_and_empty(double end) {
     static void *block[SEGMENTS];
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
+    ze_device_memory_properties_t card = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES};
+    const char *until = getenv("UNTIL");
+    uint32_t one = 1;
     unsigned held = 0;
+    size_t size;
 
-    while (now() < end) {
+    CHECK(zeDeviceGetMemoryProperties(cards[0], &one, &card));
+    size = card.totalSize / 120 / (2 * MIB) * (2 * MIB); /* all of it, and some more */
+    while (now() < end && !(until && access(until, F_OK) == 0)) {
         unsigned wanted = (unsigned)(next_random() % 128);
         bool more = true;
 
         while (held < wanted && more) {
             count.asked++;
-            more = answer(zeMemAllocDevice(context, &desc, 16 * MIB, 0, cards[0], &block[held])) == ZE_RESULT_SUCCESS;
+            more = answer(zeMemAllocDevice(context, &desc, size, 0, cards[0], &block[held])) == ZE_RESULT_SUCCESS;
             held += more;
             count.refused += !more;
         }

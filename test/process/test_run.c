@@ -503,6 +503,36 @@ START_TEST(programs_one_after_another_have_no_joint_peak) {
 }
 END_TEST
 
+/* The program waits by name, and its loader calls through a table that is hooked as well. */
+START_TEST(a_lost_card_is_counted_once_and_told) {
+    static const char *const presets[] = {"observe", "reroute"};
+
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_ne(sh("$Z run --sim=devices:1,fail:zeEventHostSynchronize@1=0x70000001 --summary --json j "
+                            "--preset %s -- \"$B/test/process/sim_commands\"",
+                            presets[i]),
+                         0);
+        says("lost card       1 call was answered DEVICE_LOST");
+        says("run with --preset safe");
+        ck_assert_int_eq(number(0, "device_lost.calls"), 1);
+    }
+}
+END_TEST
+
+START_TEST(a_card_that_was_nearly_full_is_told_and_one_that_was_not_is_not) {
+    ck_assert_int_eq(sh("$Z run --sim=devices:1,vram:64MiB --summary -- sh -c \"sleep 1 | $W keep 60 wait || true\""),
+                     0);
+    says("full card       a card was 93 % full");
+    ck_assert_int_eq(sh("$Z run --sim=devices:1,vram:64MiB --summary -- sh -c \"sleep 1 | $W keep 40 wait || true\""),
+                     0);
+    ck_assert_ptr_null(strstr(err, "full card"));
+    ck_assert_int_eq(sh("$Z run --sim=devices:1,vram:64MiB --preset safe --summary -- "
+                        "sh -c \"sleep 1 | $W keep 60 wait || true\""),
+                     0);
+    ck_assert_ptr_null(strstr(err, "full card"));
+}
+END_TEST
+
 /* At the same time they may have held it all; what they hold on the card is not counted again as memory unseen. */
 START_TEST(children_at_one_time_have_a_bound_and_no_unseen_memory) {
     ck_assert_int_eq(sh("$Z run --sim=devices:1,vram:1GiB --summary --json j -- "
@@ -752,6 +782,8 @@ int main(void) {
     tcase_add_test(t, the_last_statistics_of_the_program_are_written);
     tcase_add_test(t, the_summary_tells_the_ram_that_a_program_takes);
     tcase_add_test(t, programs_one_after_another_have_no_joint_peak);
+    tcase_add_test(t, a_lost_card_is_counted_once_and_told);
+    tcase_add_test(t, a_card_that_was_nearly_full_is_told_and_one_that_was_not_is_not);
     tcase_add_test(t, children_at_one_time_have_a_bound_and_no_unseen_memory);
     tcase_add_test(t, the_summary_comes_on_request_and_not_into_a_pipe);
     tcase_add_test(t, out_of_memory_is_explained_once_with_who_refused_and_what_was_held);

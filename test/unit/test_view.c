@@ -127,6 +127,24 @@ START_TEST(a_card_is_full_by_what_all_processes_hold_of_it) {
 }
 END_TEST
 
+START_TEST(safe_is_recommended_where_a_card_is_short_of_memory_and_nowhere_else) {
+    char why[200];
+
+    ck_assert_int_eq(zr_safe_for(&(struct zr_safe_signs){.percent = 85}, why, sizeof why), ZR_SAFE_NOT_NEEDED);
+    ck_assert_ptr_nonnull(strstr(why, "the fullest card is at 85 %"));
+    ck_assert_int_eq(zr_safe_for(&(struct zr_safe_signs){.percent = 86}, why, sizeof why), ZR_SAFE_HELPS);
+    ck_assert_ptr_nonnull(strstr(why, "86 % full"));
+    ck_assert_int_eq(zr_safe_for(&(struct zr_safe_signs){.refused = true}, why, sizeof why), ZR_SAFE_HELPS);
+    ck_assert_ptr_nonnull(strstr(why, "the driver ran out"));
+    ck_assert_int_eq(zr_safe_for(&(struct zr_safe_signs){.spilled = MIB(3)}, why, sizeof why), ZR_SAFE_HELPS);
+    ck_assert_ptr_nonnull(strstr(why, "3.00 MiB spilled"));
+    ck_assert_int_eq(zr_safe_for(&(struct zr_safe_signs){.lost = 2, .spilled = 1}, why, sizeof why), ZR_SAFE_HELPS);
+    ck_assert_ptr_nonnull(strstr(why, "2 calls were answered DEVICE_LOST"));
+    ck_assert_int_eq(zr_safe_for(&(struct zr_safe_signs){.is_on = true, .percent = 99}, why, sizeof why),
+                     ZR_SAFE_IS_ON);
+}
+END_TEST
+
 START_TEST(what_is_on_no_card_is_spilled_only_where_the_card_is_full) {
     struct zr_process_view *v = add(1, 0, GIB(8));
     struct zr_holder holder = {.pid = 7}, both[2];
@@ -292,6 +310,7 @@ int main(void) {
     tcase_add_test(t, who_has_looked_again_and_again_knows_the_peak_of_a_job);
     tcase_add_test(t, who_has_ended_holds_nothing);
     tcase_add_test(t, a_card_is_full_by_what_all_processes_hold_of_it);
+    tcase_add_test(t, safe_is_recommended_where_a_card_is_short_of_memory_and_nowhere_else);
     tcase_add_test(t, what_is_on_no_card_is_spilled_only_where_the_card_is_full);
     tcase_add_test(t, the_mirror_is_what_drivers_hold_beyond_what_was_asked_for);
     tcase_add_test(t, imports_are_counted_once_and_never_exceed_what_is_lost);

@@ -110,8 +110,23 @@ static void read_counted(struct zr_case *c, const struct zr_view *m) {
     for (size_t i = 0; i < m->unread_count; i++)
         if (m->unread[i].pid == c->pid)
             c->counted.why_not = "its segment cannot be read by this user";
-    if (v && v->snapshot)
+    if (v && v->snapshot) {
         take_counted(&c->counted, v->snapshot);
+        c->safe = zr_safe_signs_of(v->snapshot);
+        c->safe.spilled = v->spilled;
+    }
+}
+
+/* Of the cards that the process uses, or of all. */
+static void read_fullest(struct zr_case *c, const struct zr_view *m) {
+    for (unsigned i = 0; i < m->card_count; i++) {
+        bool used = !c->pid;
+
+        for (unsigned n = 0; n < c->memory.card_count; n++)
+            used |= strcmp(c->memory.cards[n].pdev, m->card[i].pdev) == 0;
+        if (used && zr_card_percent(&m->card[i]) > c->safe.percent)
+            c->safe.percent = zr_card_percent(&m->card[i]);
+    }
 }
 
 /* The mirrors of this process and of the others. The view has no process without zeroute. */
@@ -139,6 +154,7 @@ static void look_at_machine(struct zr_case *c, bool counted) {
         read_mirrors(c, m);
         if (counted)
             read_counted(c, m);
+        read_fullest(c, m);
     }
     zr_view_free(m);
 }

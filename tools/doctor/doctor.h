@@ -256,6 +256,7 @@ struct zr_case {
     char node[64];
     struct zr_version kernel;
     struct zr_counted counted;
+    struct zr_safe_signs safe; /* of the machine: of its fullest card */
 };
 
 enum zr_answer { ZR_NO, ZR_YES, ZR_UNKNOWN };

@@ -173,6 +173,24 @@ static void show_mirror(FILE *to, const struct zr_diagnosis *d, bool whole, bool
         show_links(to, d, width);
 }
 
+/* What is a finding is told there. */
+static void show_safe(FILE *to, const struct zr_case *c, bool colour, unsigned width) {
+    char why[200];
+
+    switch (zr_safe_for(&c->safe, why, sizeof why)) {
+    case ZR_SAFE_HELPS:
+        return;
+    case ZR_SAFE_IS_ON:
+        fprintf(to, "\n%sPreset safe%s in force: ", zr_bold(colour), zr_plain(colour));
+        zr_text_wrap(to, 22, (int)width, why);
+        return;
+    case ZR_SAFE_NOT_NEEDED:
+        fprintf(to, "\n%sPreset safe%s not needed: ", zr_bold(colour), zr_plain(colour));
+        zr_text_wrap(to, 24, (int)width, why);
+        return;
+    }
+}
+
 static bool needs_remedies(const struct zr_case *c, const struct zr_diagnosis *d) {
     bool wanted = zr_case_cards(c) > 0 || d->mirror.state != ZR_MIRROR_NONE;
 
@@ -300,6 +318,7 @@ void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis
                 zr_plain(colour));
         return;
     }
+    show_safe(to, c, colour, width);
     if (needs_remedies(c, d))
         show_remedies(to, d, colour, width);
     show_stack(to, c, colour, width);

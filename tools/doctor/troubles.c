@@ -204,7 +204,7 @@ static void check_spill(const struct zr_case *c, struct zr_findings *to) {
         f = zr_finding_add(to, ZR_ERROR, "beyond-vram", "more is allocated on card %s than it has", use->pdev);
         zr_finding_says(&f->seen, "%s of %s: the rest spills into host memory that cannot be swapped",
                         zr_text_bytes(a, use->vram.total), zr_text_bytes(b, card->vram));
-        zr_finding_says(&f->todo, "zeroute run --limit 95%% makes the allocation fail in time");
+        zr_finding_says(&f->todo, "zeroute run --preset safe makes the allocation fail in time");
         zr_finding_says(&f->price, "the program must handle OUT_OF_DEVICE_MEMORY");
         f->source = zr_facts[ZR_FACT_SPILLS].source;
     }
@@ -225,6 +225,26 @@ static void check_pause(const struct zr_case *c, struct zr_findings *to) {
                     zr_text_bytes(given, p->bytes),
                     zr_text_age(age, p->since_ns && now > p->since_ns ? now - p->since_ns : 0), p->waiting);
     zr_finding_says(&f->todo, "zeroute resume %d", (int)c->pid);
+}
+
+/* A card that is nearly full, or worse: what comes next may not be an error that a program can handle. */
+static void check_safe(const struct zr_case *c, struct zr_findings *to) {
+    char why[200];
+    enum zr_safe answer = zr_safe_for(&c->safe, why, sizeof why);
+    struct zr_finding *f;
+
+    if (answer == ZR_SAFE_NOT_NEEDED || (answer == ZR_SAFE_IS_ON && !c->safe.lost))
+        return;
+    f = zr_finding_add(to, c->safe.lost ? ZR_ERROR : ZR_WARNING, "out-of-memory",
+                       c->safe.lost ? "the card was lost" : "the next allocation may cost the card");
+    zr_finding_says(&f->seen, "%s", why);
+    if (answer == ZR_SAFE_IS_ON) {
+        zr_finding_says(&f->todo, "run every process on this card with zeroute run --preset safe");
+    } else {
+        zr_finding_says(&f->todo, "zeroute run --preset safe (limit:auto): the program gets an error in time");
+        zr_finding_says(&f->price, "the program must handle OUT_OF_DEVICE_MEMORY");
+    }
+    f->source = zr_facts[ZR_FACT_SPILLS].source;
 }
 
 /* --- virtual memory -------------------------------------------------------------------------- */
@@ -307,6 +327,7 @@ void zr_troubles_find(const struct zr_case *c, struct zr_findings *to) {
     check_cards(c, to);
     check_spill(c, to);
     check_pause(c, to);
+    check_safe(c, to);
     check_remapped(c, to);
     zr_known_find(c, to);
     check_reuse(c, to);

@@ -63,7 +63,7 @@ static void show_account(FILE *out, const struct zr_card_view *card, const struc
         zr_line(out, "", "card %u is full: all processes together hold %s of %s", a->number,
                 zr_text_bytes(x, card->ours + card->others), zr_text_bytes(y, card->vram));
     if (a->spilled)
-        zr_line(out, "spilled", "%s of card %u went to host memory that cannot be swapped: run with --preset safe",
+        zr_line(out, "spilled", "%s of card %u went to host memory that cannot be swapped",
                 zr_text_bytes(x, a->spilled), a->number);
 }
 

@@ -166,11 +166,33 @@ static void pauses(FILE *out, const struct zeroute_snapshot *s) {
                 refused && *reason ? ", the last one: " : "", refused ? reason : "");
 }
 
+/* Of a program that ran under limit:auto, or needs none of it, there is nothing to say. */
+static void advise(FILE *out, const struct zr_sheet *page, bool colour) {
+    struct zr_safe_signs signs = zr_safe_signs_of(page->snapshot);
+    char why[200];
+
+    if (page->watched) {
+        signs.was = true;
+        signs.percent = page->watched->percent;
+        signs.spilled = page->watched->spilled;
+    }
+    for (size_t i = 0; i < page->count && !page->watched; i++)
+        signs.spilled += page->process[i]->spilled;
+    if (zr_safe_for(&signs, why, sizeof why) == ZR_SAFE_NOT_NEEDED || (signs.is_on && !signs.lost))
+        return;
+    fputs(signs.lost ? zr_red(colour) : "", out);
+    zr_line(out, signs.lost ? "lost card" : "full card", "%s; %s", why,
+            signs.is_on ? "processes without limit:auto may have filled it"
+                        : "run with --preset safe, and the program gets an error that it can handle");
+    fputs(signs.lost ? zr_plain(colour) : "", out);
+}
+
 void zr_summary_events(FILE *out, const struct zr_sheet *page, bool colour, bool verbose) {
     const struct zeroute_snapshot *s = page->snapshot;
     char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
     fputc('\n', out);
     failures(out, s, page->watched != NULL, colour);
+    advise(out, page, colour);
     left(out, s);
     residency(out, s);
     cache(out, s);

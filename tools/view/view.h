@@ -102,6 +102,24 @@ struct zr_card_view {
 /* Whether what the kernel counts for all processes is within 5 % of its size. */
 bool zr_card_is_full(const struct zr_card_view *card);
 
+/* How much of a card all processes together hold; 0: not known. */
+unsigned zr_card_percent(const struct zr_card_view *card);
+
+/* --- safe.c: whether the preset safe would help ------------------------------------------------ */
+struct zr_safe_signs {
+    bool is_on;       /* limit:auto is in force */
+    bool refused;     /* the driver has refused memory because there was none */
+    bool was;         /* the card's figure is of the past */
+    unsigned percent; /* of the fullest card that the process uses */
+    uint64_t lost;    /* calls that were answered DEVICE_LOST */
+    uint64_t spilled;
+};
+/* What the process itself has counted. */
+struct zr_safe_signs zr_safe_signs_of(const struct zeroute_snapshot *s);
+enum zr_safe { ZR_SAFE_NOT_NEEDED, ZR_SAFE_IS_ON, ZR_SAFE_HELPS };
+/* And why, in words. */
+enum zr_safe zr_safe_for(const struct zr_safe_signs *signs, char *why, size_t size);
+
 /* Host memory that may be a mirror: what drivers hold beyond what our processes asked for. */
 enum zr_lost_by { ZR_LOST_UNKNOWN, ZR_LOST_GPU_ACTIVE, ZR_LOST_AVAILABLE, ZR_LOST_UNACCOUNTED };
 struct zr_lost {
@@ -327,6 +345,8 @@ struct zr_watched {
     struct zr_watched_figure held; /* device memory */
     uint64_t least_available;      /* MemAvailable; ZR_ABSENT: not told */
     unsigned full;                 /* cards of the view that were full, a bit each */
+    unsigned percent;              /* of the fullest card that its processes used, at most */
+    uint64_t spilled;              /* at most */
     uint64_t next_look;
 };
 /* Before the program is started. `run` is the name of its run, and lives as long. */

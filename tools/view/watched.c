@@ -28,7 +28,7 @@ static void note(struct zr_watched_figure *f, uint64_t value) {
 }
 
 static void note_processes(struct zr_watched *w) {
-    uint64_t mirror = 0, unseen = 0, held = 0;
+    uint64_t mirror = 0, unseen = 0, held = 0, spilled = 0;
     bool told = false;
 
     for (size_t i = 0; i < w->view->process_count; i++) {
@@ -37,6 +37,7 @@ static void note_processes(struct zr_watched *w) {
         mirror += v->mirror == ZR_ABSENT ? 0 : v->mirror;
         unseen += v->unseen;
         held += v->allocated;
+        spilled += v->spilled;
     }
     if (!w->view->process_count)
         return;
@@ -44,9 +45,15 @@ static void note_processes(struct zr_watched *w) {
         note(&w->mirror, mirror);
     note(&w->unseen, unseen);
     note(&w->held, held);
-    for (unsigned i = 0; i < w->view->card_count; i++)
-        if (zr_card_is_full(&w->view->card[i]))
+    w->spilled = spilled > w->spilled ? spilled : w->spilled;
+    for (unsigned i = 0; i < w->view->card_count; i++) {
+        const struct zr_card_view *card = &w->view->card[i];
+
+        if (zr_card_is_full(card))
             w->full |= 1u << i;
+        if (card->ours && zr_card_percent(card) > w->percent)
+            w->percent = zr_card_percent(card);
+    }
 }
 
 /* A simulated machine begins with its first program: nothing was held before. */
