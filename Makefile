@@ -147,9 +147,6 @@ $(B)/test/process/%: test/process/prog_%.c
 $(B)/test/process/lib%.so: test/process/lib_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itest $(CFLAGS) $(PROG_SAN) -fPIC -shared $< -o $@ $(PLIB_LDFLAGS_$*) -Wl,--as-needed -lze_loader -ldl -lpthread
-$(B)/test/calls: test/differ/calls.c test/differ/odd.c
-	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $^ -o $@ -lze_loader -ldl
 
 # Programs that find the loader themselves must not be linked against it.
 $(foreach p,bind_handle bind_noload bind_default bind_table bind_static bind_deep bind_namespace bind_local bind_again tables two_loaders handles reload tomorrow,\
@@ -224,7 +221,7 @@ $(B)/test/driver/%: test/driver/prog_%.c
 	$(CC) $(BASE) -Itest -Itools/bed/standin $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread
 
 #: tests      builds what the suites need, and runs none
-tests: all $(B)/demo $(B)/libbed_stay.so $(B)/libxe_standin.so $(GAP) $(SWALLOWED) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) \
+tests: all $(B)/demo $(B)/libbed_stay.so $(B)/libxe_standin.so $(GAP) $(SWALLOWED) $(STANDIN_BIN) $(UNIT_BIN) \
   $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so $(B)/test/process/libze_simodd.so
 
 -include test/turnstile/turnstile.mk # not in what packages are built from

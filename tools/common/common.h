@@ -175,6 +175,8 @@ const char *zr_plain(bool colour);
 bool zr_find_file(const char *name, char *out, size_t size);
 /* Returns true if the file is our preload for this machine; otherwise `why` says what it is. */
 bool zr_check_library(const char *path, char *why, size_t size);
+/* The command itself, to be started again. */
+void zr_own_path(char *out, size_t size);
 /* Returns why nothing can be preloaded into a program, searched in PATH ("is ..."), or NULL. */
 const char *zr_preload_obstacle(const char *program);
 
@@ -222,6 +224,11 @@ int zr_spawn(struct zr_program *p);
 bool zr_spawn_wait(struct zr_program *p, int timeout_ms, int readable);
 /* Ends it: SIGTERM, and SIGKILL two seconds later. */
 void zr_spawn_end(struct zr_program *p);
+/*
+ * Kills it, and waits so long at most: what hangs in the kernel does not end. Then it is left behind and false is
+ * returned.
+ */
+bool zr_spawn_end_within(struct zr_program *p, int ms);
 /* zr_spawn, and zr_spawn_wait until it has ended. */
 int zr_spawn_and_wait(struct zr_program *p);
 /* Returns the exit code of a wait status, or dies of the same signal. */

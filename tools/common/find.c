@@ -102,3 +102,14 @@ const char *zr_preload_obstacle(const char *program) {
         close(fd);
     return obstacle;
 }
+
+/* Through an ld-linux that was called by hand the link names that instead. */
+void zr_own_path(char *out, size_t size) {
+    ssize_t length = readlink("/proc/self/exe", out, size - 1);
+    const char *base;
+
+    out[length < 0 ? 0 : length] = '\0';
+    base = strrchr(out, '/');
+    if (length < 0 || (base && !strncmp(base + 1, "ld-", 3)))
+        snprintf(out, size, "%s", program_invocation_name);
+}

@@ -201,6 +201,19 @@ void zr_spawn_end(struct zr_program *p) {
         ;
 }
 
+bool zr_spawn_end_within(struct zr_program *p, int ms) {
+    if (p->ended)
+        return true;
+    p->asked_to_end = p->asked_to_end ? p->asked_to_end : SIGKILL;
+    spawn_signal(p, SIGKILL);
+    if (zr_spawn_wait(p, ms, -1))
+        return true;
+    p->ended = true;
+    p->status = SIGKILL;
+    spawn_restore(p);
+    return false;
+}
+
 int zr_spawn_and_wait(struct zr_program *p) {
     int error = zr_spawn(p);
 

@@ -10,7 +10,8 @@ static const struct {
     const char *name;
     enum reader reader;
 } known[] = {
-#define ZR_ENV(name, reader) {#name, reader},
+/* With a character before it: the preload knows a runtime by such a string, and the command is none. */
+#define ZR_ENV(name, reader) {&("=" #name)[1], reader},
 #include "doctor/envnames.def"
 #undef ZR_ENV
 };

@@ -1,5 +1,6 @@
 /* What is known of versions, where it concerns this stack: one finding for each fact that holds. */
 #include "doctor/doctor.h"
+#include "selftest/selftest.h"
 
 #include <string.h>
 
@@ -50,6 +51,18 @@ static void check_expandable(const struct zr_case *c, struct zr_findings *to) {
     }
 }
 
+/* What was proven on this machine was proven with another stack. */
+static void check_selftest(struct zr_findings *to) {
+    struct zr_finding *f;
+    char changed[400];
+
+    if (!zr_selftest_changed(changed, sizeof changed))
+        return;
+    f = zr_finding_add(to, ZR_NOTE, "selftest", "the stack has changed since the last selftest");
+    zr_finding_says(&f->seen, "%s", changed);
+    zr_finding_says(&f->todo, "zeroute selftest");
+}
+
 void zr_known_find(const struct zr_case *c, struct zr_findings *to) {
     char seen[128];
 
@@ -65,4 +78,6 @@ void zr_known_find(const struct zr_case *c, struct zr_findings *to) {
         add_known(to, ZR_FACT_A770_RESULTS, "a770-results", seen, "install driver 26.31 or later");
     }
     check_expandable(c, to);
+    if (!c->pid)
+        check_selftest(to);
 }

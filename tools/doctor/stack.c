@@ -184,7 +184,7 @@ static void find_inside(struct zr_stack *stack) {
     for (size_t i = 0; i < sizeof holders / sizeof *holders; i++) {
         const struct zr_library *holder = &parts[holders[i]];
 
-        if (!zr_library_mentions(holder, "UR_L0_USM_ALLOCATOR"))
+        if (!zr_library_mentions(holder, &"=UR_L0_USM_ALLOCATOR"[1])) /* as in envcheck.c */
             continue;
         parts[ZR_PART_UR_V1] = *holder;
         parts[ZR_PART_UR_V1].inside = true;

@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { END_MS = 5000 };
+
 volatile sig_atomic_t zr_mirror_interrupted;
 
 static void interrupt(int signal_number) {
@@ -24,17 +26,6 @@ void zr_mirror_catch(void) {
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGHUP, &act, NULL);
-}
-
-/* The command itself, to be started again. Through an ld-linux that was called by hand the link names that instead. */
-static void own_path(char *out, size_t size) {
-    ssize_t length = readlink("/proc/self/exe", out, size - 1);
-    const char *base;
-
-    out[length < 0 ? 0 : length] = '\0';
-    base = strrchr(out, '/');
-    if (length < 0 || (base && !strncmp(base + 1, "ld-", 3)))
-        snprintf(out, size, "%s", program_invocation_name);
 }
 
 /* "NAME=VALUE NAME=VALUE" into the environment. */
@@ -75,13 +66,19 @@ static void prepare_worker(const void *data) {
     const struct worker *w = data;
     const struct zr_mirror_plan *plan = w->plan;
     bool native = !strcmp(plan->route, "native");
-    char conf[256], kept[128];
+    char conf[256], kept[128], path[4096];
 
     snprintf(conf, sizeof conf, "route:%s,cache:off,residency:%s,backing:%s",
              native || !strcmp(plan->route, "runtime") ? "native" : plan->route, plan->residency, plan->backing);
     setenv("ZEROUTE_CONF", conf, 1);
     unsetenv("ZEROUTE_CONF_FILE");
     set_variables(plan->variables);
+    if (plan->runtime && *plan->runtime) {
+        const char *old = getenv("LD_LIBRARY_PATH");
+
+        snprintf(path, sizeof path, "%s%s%s", plan->runtime, old && *old ? ":" : "", old ? old : "");
+        setenv("LD_LIBRARY_PATH", path, 1);
+    }
     if (!native)
         limit_cards(plan->cards);
     if (!strcmp(plan->backing, "eager") && !zr_eager_environment(kept, sizeof kept))
@@ -97,7 +94,7 @@ static int start_worker(const struct worker *w, struct zr_program *program, int 
     char *argv[] = {self, (char[]){"mirror-worker"}, (char *)(uintptr_t)plan->route, share, cards, count, step, keep,
                     NULL};
 
-    own_path(self, sizeof self);
+    zr_own_path(self, sizeof self);
     snprintf(share, sizeof share, "%d", (int)plan->share);
     snprintf(cards, sizeof cards, "%u", plan->cards);
     snprintf(count, sizeof count, "%u", plan->count);
@@ -147,8 +144,8 @@ static bool wait_for_worker(struct zr_program *program, const struct zr_mirror_p
     char done[ZR_TEXT_SIZE], all[ZR_TEXT_SIZE];
     bool ended;
 
-    if (!isatty(STDERR_FILENO))
-        return zr_spawn_wait(program, -1, -1);
+    if (plan->seconds || !isatty(STDERR_FILENO))
+        return zr_spawn_wait(program, plan->seconds ? (int)plan->seconds * 1000 : -1, -1);
     do {
         unsigned steps = steps_so_far(out);
         fprintf(stderr, "\r\033[K%s%s%u card%s, step %u of %u: %s of %s", plan->label, *plan->label ? ", " : "",
@@ -164,6 +161,7 @@ void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_resul
     char library[4096], text[1024];
     struct worker worker = {plan, library};
     struct zr_program program;
+    bool hung = false;
     int error, status, out = memfd_create("zeroute-mirror-worker", MFD_CLOEXEC);
     FILE *said = out < 0 ? NULL : fdopen(out, "r");
 
@@ -180,9 +178,11 @@ void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_resul
         snprintf(result->stopped, sizeof result->stopped, "no worker: %s", strerror(error));
         return;
     }
-    if (!wait_for_worker(&program, plan, out))
-        zr_spawn_end(&program);
-    if (program.asked_to_end)
+    if (!wait_for_worker(&program, plan, out)) {
+        hung = !program.asked_to_end;
+        zr_spawn_end_within(&program, END_MS);
+    }
+    if (program.asked_to_end && !hung)
         zr_mirror_interrupted = program.asked_to_end;
     rewind(said);
     while (fgets(text, sizeof text, said))
@@ -191,6 +191,8 @@ void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_resul
     status = program.status;
     if (zr_mirror_interrupted)
         snprintf(result->stopped, sizeof result->stopped, "interrupted");
+    else if (hung)
+        snprintf(result->stopped, sizeof result->stopped, "no end after %u s", plan->seconds);
     else if (WIFSIGNALED(status))
         snprintf(result->stopped, sizeof result->stopped, "the worker was ended by signal %d (%s)", WTERMSIG(status),
                  strsignal(WTERMSIG(status)));

@@ -26,6 +26,8 @@ struct zr_mirror_plan {
     unsigned count;
     uint64_t step;
     uint64_t keep;
+    unsigned seconds;    /* for the worker; 0: without end */
+    const char *runtime; /* folder of the SYCL runtime, or NULL */
 };
 
 /* One line of the worker; what the kernel does not tell is ZR_ABSENT. */
@@ -87,6 +89,14 @@ struct zr_mirror_route {
 /* Each returns false, with the reason in `why`, if the route is not available. */
 bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size);
 bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size);
+/* The SYCL runtime on the library path: its objects are as its own functions take them. */
+struct zr_sycl {
+    void *library; /* of dlopen */
+    const void *context;
+    unsigned cards;
+    const void *device[ZR_CARDS_MAX];
+};
+bool zr_sycl_open(struct zr_sycl *out, char *why, size_t size);
 /*
  * Whether a process with these /proc/PID/maps has an adapter for Level Zero and not v2. A runtime without any file of
  * an adapter has both inside.

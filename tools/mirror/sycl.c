@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void *library;
+
 /* The library's own objects: a std::shared_ptr, or in the newest a bare pointer for devices. */
 struct object {
     void *pointer, *control;
@@ -59,8 +61,6 @@ static struct vector devices;
 static struct object context;
 
 static bool resolve(char *why, size_t size) {
-    void *library = NULL;
-
     for (size_t i = 0; i < sizeof runtimes / sizeof *runtimes && !library; i++) {
         library = dlopen(runtimes[i].soname, RTLD_NOW | RTLD_LOCAL);
         runtime = &runtimes[i];
@@ -106,15 +106,9 @@ static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t
     return block;
 }
 
-bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size) {
+bool zr_sycl_open(struct zr_sycl *out, char *why, size_t size) {
     struct vector platforms = {0};
-    unsigned found;
 
-    if (plan->share != ZR_SHARE_PEER) {
-        snprintf(why, size, "SYCL shares with every peer by itself: --share %s is for --route native",
-                 zr_share_names[plan->share]);
-        return false;
-    }
     if (!resolve(why, size))
         return false;
     sycl.get_platforms(&platforms);
@@ -126,13 +120,30 @@ bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_rou
         sycl.get_devices(&devices, platform, runtime->gpu);
         sycl.get_default_context(&context, platform);
     }
+    *out = (struct zr_sycl){.library = library, .context = &context};
+    out->cards = (unsigned)((size_t)(devices.end - devices.begin) / runtime->device_size);
+    out->cards = out->cards < ZR_CARDS_MAX ? out->cards : ZR_CARDS_MAX;
+    for (unsigned i = 0; i < out->cards; i++)
+        out->device[i] = devices.begin + i * runtime->device_size;
+    return true;
+}
+
+bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size) {
+    struct zr_sycl found;
+
+    if (plan->share != ZR_SHARE_PEER) {
+        snprintf(why, size, "SYCL shares with every peer by itself: --share %s is for --route native",
+                 zr_share_names[plan->share]);
+        return false;
+    }
+    if (!zr_sycl_open(&found, why, size))
+        return false;
     if (lacks_v2()) {
         snprintf(why, size, "this SYCL runtime has no adapter v2");
         return false;
     }
-    found = (unsigned)((size_t)(devices.end - devices.begin) / runtime->device_size);
-    if (found < plan->cards) {
-        snprintf(why, size, "SYCL shows %u cards of Level Zero, not %u", found, plan->cards);
+    if (found.cards < plan->cards) {
+        snprintf(why, size, "SYCL shows %u cards of Level Zero, not %u", found.cards, plan->cards);
         return false;
     }
     route->cards = plan->cards;

@@ -129,7 +129,10 @@ static bool parse_one_fault(char *text, struct sim_fault *fault) {
         if (*end || end == nth || fault->nth == 0)
             return false;
     }
-    fault->code = (uint32_t)strtoull(code, &end, 0);
+    bool hangs = strcmp(code, "hang") == 0;
+    fault->code = hangs ? SIM_HANGS : (uint32_t)strtoull(code, &end, 0);
+    if (hangs)
+        end = code + strlen(code);
     if (*end || end == code || fault->code == 0 || (sim_is_function && !sim_is_function(text)))
         return false;
     snprintf(fault->function, sizeof(fault->function), "%s", text);

@@ -48,10 +48,20 @@ static void copy_region(const struct sim_command *command) {
     }
 }
 
+/* copy_loses: one copy arrives without its last page. */
+static size_t bytes_that_arrive(size_t size) {
+    enum { PAGE = 4096 };
+    static atomic_ulong copies;
+
+    if (!sim_config.copy_loses || size < PAGE || atomic_fetch_add(&copies, 1) + 1 != sim_config.copy_loses)
+        return size;
+    return size - PAGE;
+}
+
 static void move_bytes(const struct sim_command *command) {
     switch (command->kind) {
     case SIM_COPY:
-        memmove(command->target, command->source, command->operand[0].size);
+        memmove(command->target, command->source, bytes_that_arrive(command->operand[0].size));
         break;
     case SIM_FILL:
         fill_bytes(command->target, command->operand[0].size, command->pattern, command->pattern_size);

@@ -285,6 +285,6 @@ ze_result_t sim_zeMemGetAddressRange(ze_context_handle_t context, const void *p,
     if (base)
         *base = (void *)block.base;
     if (size)
-        *size = block.size;
+        *size = sim_config.says_half ? block.size / 2 : block.size;
     return ZE_RESULT_SUCCESS;
 }

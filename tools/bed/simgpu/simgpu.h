@@ -146,6 +146,7 @@ struct sim_fault {
     uint32_t code;
 };
 #define SIM_FAULTS 8
+#define SIM_HANGS UINT32_MAX /* for a code: the call never returns */
 enum sim_setting_kind { SIM_NUMBER, SIM_BYTES, SIM_TIME, SIM_FLAG, SIM_TEXT, SIM_KERNEL, SIM_FAIL };
 struct sim_config {
 #define SIM_NUMBER(name) uint64_t name;

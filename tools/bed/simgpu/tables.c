@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct slot {
     unsigned since;
@@ -83,8 +84,11 @@ struct verdict sim_intercept(uint64_t number) {
     uint64_t nth = atomic_fetch_add(&calls[number], 1) + 1;
     for (unsigned i = 0; i < SIM_FAULTS; i++) {
         const struct sim_fault *fault = &sim_config.fail[i];
-        if ((fault->nth == 0 || fault->nth == nth) && strcmp(fault->function, slot->name) == 0)
-            return (struct verdict){NULL, fault->code};
+        if ((fault->nth && fault->nth != nth) || strcmp(fault->function, slot->name) != 0)
+            continue;
+        while (fault->code == SIM_HANGS)
+            pause();
+        return (struct verdict){NULL, fault->code};
     }
     return (struct verdict){slot->function, 0};
 }

@@ -161,12 +161,26 @@ struct rectangle {
     uint64_t to_pitch, from_pitch;
 };
 
+/* copy_loses, copy_hangs: how much of a copy arrives. */
+static uint64_t bytes_that_arrive(struct xs_context *context, uint64_t bytes) {
+    enum { PAGE = 4096 };
+    static _Atomic uint64_t copies;
+    uint64_t nth;
+
+    if (!(xs_config.copy_loses || xs_config.copy_hangs) || bytes < PAGE)
+        return bytes;
+    nth = ++copies;
+    while (nth == xs_config.copy_hangs && !context->stop)
+        xs_event_wait(XS_ANY_ADDRESS, xs_event_seen(XS_ANY_ADDRESS), 1000000);
+    return nth == xs_config.copy_loses ? bytes - PAGE : bytes;
+}
+
 static void copy_rows(struct xs_context *context, const struct rectangle *r) {
     xs_take_time(context, r->width * r->height);
     xs_count(XS_C_copies, 1);
     xs_count(XS_C_copy_bytes, r->width * r->height);
     if (r->to_pitch == r->width && r->from_pitch == r->width) {
-        xs_move(context->vm, r->to, r->from, r->width * r->height);
+        xs_move(context->vm, r->to, r->from, bytes_that_arrive(context, r->width * r->height));
         return;
     }
     for (uint64_t row = 0; row < r->height; row++) {

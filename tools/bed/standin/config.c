@@ -103,6 +103,10 @@ static bool set(const char *key, char *value, bool *mirror_set) {
         return parse_switch(value, &c->log);
     } else if (!strcmp(key, "copy_cost")) {
         return parse(value, times, &c->copy_cost);
+    } else if (!strcmp(key, "copy_loses")) {
+        return parse(value, plain, &c->copy_loses);
+    } else if (!strcmp(key, "copy_hangs")) {
+        return parse(value, plain, &c->copy_hangs);
     } else if (!strcmp(key, "copy_floor")) {
         return parse(value, sizes, &c->copy_floor);
     } else if (!strcmp(key, "device")) {

@@ -43,6 +43,8 @@ struct xs_config {
     uint64_t gtt;        /* of host pages that a card's buffers beyond VRAM may take; 0: no bound */
     bool faults;         /* address spaces with page faults are offered */
     bool log;            /* every ioctl on stderr */
+    uint64_t copy_loses; /* this copy of a page and more leaves out its last page; 0: none */
+    uint64_t copy_hangs; /* at this copy of a page and more the engine stops for good; 0: none */
     uint64_t copy_cost;  /* ns that a large copy or fill takes at least */
     uint64_t copy_floor; /* bytes from which it is large */
     uint32_t device_id;
