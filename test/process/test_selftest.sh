@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# zeroute selftest on the simulated GPU: it agrees where nothing is wrong, finds and names what is, goes on after it, takes
-# no more than its budget, leaves used cards alone, and says nothing private.
+# zeroute selftest on the simulated GPU: it agrees where nothing is wrong, finds and names what is, goes on after it,
+# takes no more than its budget, leaves used cards alone, and says nothing private.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 B=${B:-build}
@@ -17,7 +17,7 @@ Z=$B/zeroute
 tested() {
     local code=0 wanted=$1 spec=$2
     shift 2
-    "$Z" selftest --sim="$spec" --quick --seed 1 "$@" >"$work/page" 2>"$work/errors" || code=$?
+    "$Z" selftest --sim="$spec" --quick --seed 1 --time 600 "$@" >"$work/page" 2>"$work/errors" || code=$?
     [ $code = "$wanted" ] || { cat "$work/page" "$work/errors"; echo "code $code, expected $wanted"; return 1; }
 }
 says() {
@@ -82,7 +82,8 @@ budget() {
         "$Z" run --sim=devices:2 --preset reroute --json="$work/run.json" -- "$Z" selftest-worker calls --seed $seed \
             --count 600 --budget "$1" --cards 2 >"$work/said" 2>/dev/null || { tail -3 "$work/said"; return 1; }
         grep -q 'beyond the budget' "$work/said" || { echo "the budget was not reached"; return 1; }
-        held=$(grep -oE '"reserved_bytes.(all|host).peak": [0-9]+' "$work/run.json" | awk '{ n += $2 } END { print n + 0 }')
+        held=$(grep -oE '"reserved_bytes.(all|host).peak": [0-9]+' "$work/run.json" |
+            awk '{ n += $2 } END { print n + 0 }')
         [ "$held" -gt 0 ] && [ "$held" -le "$1" ] || { echo "$held of $1"; return 1; }
     done
 }
@@ -122,7 +123,8 @@ promise "the JSON has a format, verdicts, findings, seeds and figures" json
 again() {
     tested 1 devices:1,copy_loses:20 && grep -o 'operation [0-9]*\|line .*' "$work/page" >"$work/one" &&
         "$Z" selftest --sim=devices:1,copy_loses:20 --seed 1 --seeds 1 --count 250 --settings reroute >"$work/page"
-    grep -o 'operation [0-9]*\|line .*' "$work/page" | diff "$work/one" - && ! grep -q 'mitigate\|Host memory' "$work/page"
+    grep -o 'operation [0-9]*\|line .*' "$work/page" | diff "$work/one" - &&
+        ! grep -q 'mitigate\|Host memory' "$work/page"
 }
 promise "a seed repeats what it found" again
 

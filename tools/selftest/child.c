@@ -118,6 +118,18 @@ static void take_lines(struct zr_child *c, char *text) {
     }
 }
 
+/* "zeroute: check: KIND: ..."; what check says of itself has more than a word there. */
+static bool is_report(const char *line) {
+    static const char begins[] = "zeroute: check: ";
+    const char *kind = line + sizeof begins - 1;
+    size_t length;
+
+    if (strncmp(line, begins, sizeof begins - 1) != 0)
+        return false;
+    length = strspn(kind, "abcdefghijklmnopqrstuvwxyz_");
+    return length && kind[length] == ':';
+}
+
 /* Reports of check are answers, too. The last line of stderr may say why it died. */
 static void take_errors(struct zr_child *c, int from, char *last, size_t size) {
     char *text = calloc(1, ERRORS_MOST), *rest = text, *line;
@@ -126,7 +138,7 @@ static void take_errors(struct zr_child *c, int from, char *last, size_t size) {
     *last = '\0';
     if (text && pread(from, text, ERRORS_MOST - 1, 0) > 0) {
         while ((line = strsep(&rest, "\n"))) {
-            if (strncmp(line, "zeroute: check: ", 16) == 0) {
+            if (is_report(line)) {
                 snprintf(report, sizeof report, "report: %.380s", line + 16);
                 add_line(c, report);
             }

@@ -25,12 +25,13 @@ enum {
     COUNT,
     SETTINGS,
     ONLY,
+    TIME,
     PATIENCE,
     SIM,
     JSON,
     HTML
 };
-enum { QUICK_SECONDS = 30, DEFAULT_SECONDS = 120, LONG_SECONDS = 1800, PATIENCE_SECONDS = 15, AGAIN = 2 };
+enum { QUICK_SECONDS = 60, DEFAULT_SECONDS = 120, LONG_SECONDS = 1800, PATIENCE_SECONDS = 15, AGAIN = 2 };
 
 static const struct zr_option option_table[] = {
     {QUICK, "quick", NULL, "some seconds: one seed, the presets, no figures but the mirror's"},
@@ -48,6 +49,7 @@ static const struct zr_option option_table[] = {
     {COUNT, "count", "N", "operations of a program (default 400; --quick 250)"},
     {SETTINGS, "settings", "LIST", "these settings alone, such as reroute,safe; without figures"},
     {ONLY, "only", "LIST", "these operations of the program alone, such as 3-5,9"},
+    {TIME, "time", "SECONDS", "how long it may take in all (default 120; --quick 60, --long 1800)"},
     {PATIENCE, "patience", "SECONDS", "how long a step may be silent before it counts as hanging (default 15)"},
     {SIM, "sim", "[SPEC]", "test a simulated GPU (SPEC as for ZE_SIMGPU)"},
     {JSON, "json", NULL, "print everything as JSON"},
@@ -147,6 +149,8 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
         return take_number(option, value, 1000000, &o->seeds);
     case COUNT:
         return take_number(option, value, 100000, &o->count);
+    case TIME:
+        return take_number(option, value, 1000000, &o->seconds);
     case PATIENCE:
         return take_number(option, value, 3600, &o->patience);
     case SETTINGS:
@@ -182,7 +186,8 @@ static void complete(struct zr_selftest_options *o) {
         o->count = o->quick ? 250 : 400;
     if (!o->patience)
         o->patience = PATIENCE_SECONDS;
-    o->seconds = o->quick ? QUICK_SECONDS : o->whole ? LONG_SECONDS : DEFAULT_SECONDS;
+    if (!o->seconds)
+        o->seconds = o->quick ? QUICK_SECONDS : o->whole ? LONG_SECONDS : DEFAULT_SECONDS;
     if (!o->seed_set && getrandom(&random, sizeof random, 0) == sizeof random)
         o->seed = random % 1000000;
 }
