@@ -229,7 +229,10 @@ promise "a state that is a link, a FIFO or rubbish does no harm" hostile
 
 # --- tables ------------------------------------------------------------------------------------------------
 settings() {
-    diff <(sed -nE 's/^ZR_SELFTEST\(([a-z-]+), "([^"]*)".*/\1 \2/p' tools/selftest/settings.def | sort) \
+    local presets
+    presets=$("$Z" --list presets | awk -F'\t' '{ print "s|preset:" $1 "$|" $2 "|" }')
+    diff <(sed -nE 's/^ZR_SELFTEST\(([a-z-]+), "([^"]*)".*/\1 \2/p' tools/selftest/settings.def |
+        sed "$presets" | sort) \
         <(awk '!/^#/ && NF { print $1, $2 }' test/settings | sort)
 }
 promise "it compares the settings that the other comparing tests run" settings

@@ -59,7 +59,7 @@ static void prepare(const void *data) {
     if (!c->conf)
         return;
     setenv("ZEROUTE_CONF", c->conf, 1);
-    if (strstr(c->conf, "backing:eager"))
+    if ((strstr(c->conf, "backing:eager") || strstr(c->conf, "preset:eager")))
         zr_eager_environment(kept, sizeof kept);
     zr_preload_set(s->library);
 }

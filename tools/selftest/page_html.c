@@ -2,7 +2,6 @@
 #include "selftest/selftest.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,20 +13,16 @@ static void put(FILE *to, const char *text) {
 }
 
 /* Cells, NULL last. */
-static void row(FILE *to, const char *tag, ...) {
-    const char *text;
-    va_list args;
-
+static void put_row(FILE *to, const char *tag, const char *const *cell) {
     fputs("<tr>", to);
-    va_start(args, tag);
-    while ((text = va_arg(args, const char *))) {
+    for (; *cell; cell++) {
         fprintf(to, "<%s>", tag);
-        put(to, text);
+        put(to, *cell);
         fprintf(to, "</%s>", tag);
     }
-    va_end(args);
     fputs("</tr>\n", to);
 }
+#define ROW(to, tag, ...) put_row(to, tag, (const char *const[]){__VA_ARGS__, NULL})
 
 static void begin(FILE *to, const char *title) {
     fprintf(to, "<h2>%s</h2>\n<table>\n", title);
@@ -41,18 +36,18 @@ static void show_machine(FILE *to, const struct zr_selftest *t) {
     char a[ZR_TEXT_SIZE], name[16];
 
     begin(to, "Machine");
-    row(to, "td", "zeroute", ZEROUTE_VERSION, NULL);
-    row(to, "td", "kernel", t->kernel, NULL);
-    row(to, "td", "driver", t->driver, NULL);
-    row(to, "td", "loader", t->loader, NULL);
-    row(to, "td", "SYCL runtime", *t->runtime ? t->runtime : "none was found", NULL);
-    row(to, "td", "host memory", zr_text_bytes(a, t->host), NULL);
+    ROW(to, "td", "zeroute", ZEROUTE_VERSION);
+    ROW(to, "td", "kernel", t->kernel);
+    ROW(to, "td", "driver", t->driver);
+    ROW(to, "td", "loader", t->loader);
+    ROW(to, "td", "SYCL runtime", *t->runtime ? t->runtime : "none was found");
+    ROW(to, "td", "host memory", zr_text_bytes(a, t->host));
     for (unsigned i = 0; i < t->card_count; i++) {
         snprintf(name, sizeof name, "card %u", i);
-        row(to, "td", name, t->card[i].name, zr_text_bytes(a, t->card[i].vram), t->card[i].pdev,
-            t->card[i].used ? "in use" : "", NULL);
+        ROW(to, "td", name, t->card[i].name, zr_text_bytes(a, t->card[i].vram), t->card[i].pdev,
+            t->card[i].used ? "in use" : "");
     }
-    row(to, "td", "budget of a process", zr_text_bytes(a, t->budget), NULL);
+    ROW(to, "td", "budget of a process", zr_text_bytes(a, t->budget));
     end(to);
 }
 
@@ -60,11 +55,11 @@ static void show_rows(FILE *to, const struct zr_selftest *t) {
     char runs[16], verdict[160];
 
     begin(to, "Answers and data, compared with the driver alone");
-    row(to, "th", "program", "setting", "runs", "verdict", NULL);
+    ROW(to, "th", "program", "setting", "runs", "verdict");
     for (unsigned i = 0; i < t->row_count; i++) {
         snprintf(runs, sizeof runs, "%u", t->row[i].runs);
-        row(to, "td", strcmp(t->row[i].program, "sycl") ? "Level Zero" : "SYCL", t->row[i].setting->name, runs,
-            zr_selftest_verdict(verdict, sizeof verdict, &t->row[i]), NULL);
+        ROW(to, "td", strcmp(t->row[i].program, "sycl") ? "Level Zero" : "SYCL", t->row[i].setting->name, runs,
+            zr_selftest_verdict(verdict, sizeof verdict, &t->row[i]));
     }
     end(to);
 }
@@ -73,11 +68,11 @@ static void show_findings(FILE *to, const struct zr_selftest *t) {
     if (!t->finding_count)
         return;
     begin(to, "Found");
-    row(to, "th", "what", "without", "with", "again", NULL);
+    ROW(to, "th", "what", "without", "with", "again");
     for (unsigned i = 0; i < t->finding_count; i++) {
         const struct zr_selftest_finding *f = &t->finding[i];
 
-        row(to, "td", f->what, f->alone, f->under, f->again, NULL);
+        ROW(to, "td", f->what, f->alone, f->under, f->again);
     }
     end(to);
 }
@@ -88,10 +83,10 @@ static void show_mirror(FILE *to, const struct zr_selftest *t) {
     if (!t->mirror_count)
         return;
     begin(to, "Host memory for a byte of device memory");
-    row(to, "th", "setting", "bytes", "verdict", NULL);
+    ROW(to, "th", "setting", "bytes", "verdict");
     for (unsigned i = 0; i < t->mirror_count; i++) {
         snprintf(slope, sizeof slope, "%.2f", t->mirror[i].slope);
-        row(to, "td", t->mirror[i].label, t->mirror[i].measured ? slope : "-", t->mirror[i].why, NULL);
+        ROW(to, "td", t->mirror[i].label, t->mirror[i].measured ? slope : "-", t->mirror[i].why);
     }
     end(to);
 }
@@ -102,12 +97,12 @@ static void show_cost(FILE *to, const struct zr_selftest *t) {
     if (!t->cost_count)
         return;
     begin(to, "An allocation with its free");
-    row(to, "th", "size", "setting", "time", NULL);
+    ROW(to, "th", "size", "setting", "time");
     for (unsigned i = 0; i < ZR_COST_SIZES && t->cost[i].size; i++) {
         for (unsigned k = 0; k < t->cost_count; k++)
-            row(to, "td", zr_text_bytes(size, t->cost[i].size),
+            ROW(to, "td", zr_text_bytes(size, t->cost[i].size),
                 *t->cost_setting[k] ? t->cost_setting[k] : "driver alone",
-                zr_text_time(text, (uint64_t)t->cost[i].ns[k]), NULL);
+                zr_text_time(text, (uint64_t)t->cost[i].ns[k]));
     }
     end(to);
 }
@@ -131,7 +126,7 @@ void zr_selftest_html(FILE *to, const struct zr_selftest *t) {
     if (t->answer_count) {
         begin(to, "Free memory");
         for (unsigned i = 0; i < t->answer_count; i++)
-            row(to, "td", *t->answer[i].setting ? t->answer[i].setting : "driver alone", t->answer[i].text, NULL);
+            ROW(to, "td", *t->answer[i].setting ? t->answer[i].setting : "driver alone", t->answer[i].text);
         end(to);
     }
     for (unsigned i = 0; i < t->note_count; i++) {
