@@ -187,7 +187,7 @@ static void measure_free(struct zr_selftest *t, const char *setting) {
 static void measure_beyond(struct zr_selftest *t, const char *setting) {
     struct zr_child c = zr_selftest_child(t, "beyond", conf_of(setting));
     char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
-    uint64_t given, whole, vram, host;
+    uint64_t given, whole;
     struct zr_selftest_answer *said;
     unsigned code;
 
@@ -198,13 +198,12 @@ static void measure_beyond(struct zr_selftest *t, const char *setting) {
     said = answer(t, setting);
     snprintf(said->text, sizeof said->text, "beyond the card: %.150s", c.why);
     for (size_t i = 0; i < c.count; i++) {
-        if (sscanf(c.line[i], "beyond %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %x", &given, &whole, &vram, &host,
-                   &code) != 5)
+        if (sscanf(c.line[i], "beyond %" SCNu64 " %" SCNu64 " %x", &given, &whole, &code) != 3)
             continue;
         if (code)
             snprintf(said->text, sizeof said->text, "beyond the card: refused with 0x%x after %s of %s", code,
                      zr_text_bytes(a, given), zr_text_bytes(b, whole));
-        else
+        else if (given > whole)
             snprintf(said->text, sizeof said->text,
                      "beyond the card: it spills: %s were given of a card of %s, the rest is host memory",
                      zr_text_bytes(a, given), zr_text_bytes(b, whole));

@@ -57,7 +57,7 @@ static void show_machine(FILE *to, const struct zr_selftest *t) {
 }
 
 static void show_rows(FILE *to, const struct zr_selftest *t) {
-    struct zr_table *table = zr_table_new("PROGRAM", "SETTING", ">RUNS", "~VERDICT", NULL);
+    struct zr_table *table = zr_table_new("PROGRAM", "SETTING", ">RUNS", "~VERDICT", (char *)NULL);
     char runs[16], verdict[160];
 
     fprintf(to, "\nAnswers and data, compared with the driver alone\n");
@@ -97,7 +97,7 @@ static void show_mirror(FILE *to, const struct zr_selftest *t) {
 
     if (!t->mirror_count)
         return;
-    table = zr_table_new("~SETTING", ">BYTES", "VERDICT", NULL);
+    table = zr_table_new("~SETTING", ">BYTES", "VERDICT", (char *)NULL);
     fprintf(to, "\nHost memory for a byte of device memory\n");
     for (unsigned i = 0; i < t->mirror_count; i++) {
         const struct zr_selftest_mirror *m = &t->mirror[i];

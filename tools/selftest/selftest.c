@@ -141,7 +141,8 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
         return zr_option_bytes(&command, option, value, &o->budget) &&
                (o->budget >= UINT64_C(16) << 20 || zr_option_bad(&command, option, value, "16MiB at least"));
     case BEYOND:
-        return zr_option_bytes(&command, option, value, &o->beyond);
+        return zr_option_bytes(&command, option, value, &o->beyond) &&
+               (o->beyond >= UINT64_C(64) << 20 || zr_option_bad(&command, option, value, "64MiB at least"));
     case SEED:
         o->seed_set = true;
         return zr_option_number(&command, option, value, 0, INT64_MAX, &o->seed);
