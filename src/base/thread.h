@@ -43,7 +43,9 @@ struct zr_thread {
         const void *lost;    /* the frame of the hook that has counted a lost device last */
     } work;
     struct {
-        uint32_t inside[2]; /* calls in progress that a pause waits for, by gate */
+        struct zr_place *place; /* where it says that it is inside a gate; NULL: none yet */
+        uint32_t inside[2];     /* calls in progress that a pause waits for, by gate */
+        bool shared[2];         /* it came in without a place */
     } pause;
     struct {
         struct zeroute_record_chunk *chunk; /* that this thread appends to, or NULL */

@@ -23,7 +23,7 @@ static const struct zr_module modules[] = {
      .thread_end = zr_record_thread_end,
      .process_end = zr_record_process_end},
     {.fork_child = zr_worker_fork_child, .process_end = zr_check_process_end},
-    {.fork_child = zr_pause_fork_child},
+    {.fork_child = zr_pause_fork_child, .thread_end = zr_gate_thread_end},
     {.fork_child = zr_found_fork_child},
     {.fork_child = zr_sharing_fork_child},
     {.fork_child = zr_cache_fork_child, .thread_end = zr_cache_thread_end},

@@ -119,6 +119,7 @@ bool zr_resume_request(const char *rest, char *reply, size_t size);
 /* For as long as the process runs it cannot be paused any more, because of this. */
 void zr_pause_never(const char *why);
 void zr_pause_fork_child(void);
+void zr_gate_thread_end(void);
 
 #pragma GCC visibility pop
 

@@ -3,7 +3,7 @@
  */
 #include "ze_test.h"
 
-#include "pause.h"
+#include "pause_ask.h"
 
 #include <pthread.h>
 #include <signal.h>

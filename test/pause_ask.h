@@ -2,11 +2,12 @@
  * Asks the process itself to pause and to resume, as `zeroute ctl` does it: through its segment,
  * which holds a lock of this process.
  */
-#ifndef TEST_DRIVER_PAUSE_H
-#define TEST_DRIVER_PAUSE_H
+#ifndef TEST_PAUSE_ASK_H
+#define TEST_PAUSE_ASK_H
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
