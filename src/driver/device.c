@@ -224,19 +224,29 @@ unsigned zr_device_number(struct zr_op *op, ze_device_handle_t device) {
     return likely(number != ZR_UNKNOWN_DEVICE) ? number : ask_driver_about(op, device);
 }
 
-uint64_t zr_device_memory(struct zr_op *op, ze_device_handle_t device) {
-    enum { REGIONS = 16 };
-    ze_device_memory_properties_t p[REGIONS];
-    uint32_t count = REGIONS;
+static uint64_t memory_in_regions(struct zr_op *op, ze_device_handle_t device,
+                                  ze_device_memory_properties_t *region, uint32_t count) {
     uint64_t total = 0;
 
-    memset(p, 0, sizeof p);
-    for (int i = 0; i < REGIONS; i++)
-        p[i].stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
-    if (ZR_BELOW(op, zeDeviceGetMemoryProperties)(device, &count, p) != ZE_RESULT_SUCCESS)
+    for (uint32_t i = 0; i < count; i++)
+        region[i].stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
+    if (ZR_BELOW(op, zeDeviceGetMemoryProperties)(device, &count, region) != ZE_RESULT_SUCCESS)
         return 0;
     for (uint32_t i = 0; i < count; i++)
-        total += p[i].totalSize;
+        total += region[i].totalSize;
+    return total;
+}
+
+/* Not on the stack: a thread may have a small one. */
+uint64_t zr_device_memory(struct zr_op *op, ze_device_handle_t device) {
+    enum { REGIONS = 16 };
+    ze_device_memory_properties_t *region = zr_pages(REGIONS * sizeof *region);
+    uint64_t total;
+
+    if (!region)
+        return 0;
+    total = memory_in_regions(op, device, region, REGIONS);
+    zr_pages_back(region, REGIONS * sizeof *region);
     return total;
 }
 

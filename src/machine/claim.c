@@ -6,18 +6,27 @@
  */
 #include "machine/machine.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-enum { PROCESSES = 65536, HELD = 256, OLD_NS = 1000000000, FRESH_NS = 5000000 };
+enum {
+    PROCESSES = 65536,
+    HELD = 256,
+    OLD_NS = 1000000000,
+    ABSENT_NS = 100000000,
+    FRESH_NS = 5000000
+};
 
 static struct zr_lock claim_lock;
 static struct { /* of the last scan, under the lock */
     uint64_t pid, pci, vram;
 } held[HELD];
 static unsigned held_count;
-static uint64_t scanned; /* when */
+static uint64_t scanned;  /* when */
+static struct zr_drm drm; /* of this process, and of another one while that is scanned */
 
 /* What this process holds of each card, by the kernel's count. */
 static bool scan_process(const char *name, void *arg) {
@@ -86,37 +95,64 @@ static void claim_announce(unsigned device, uint64_t pci, uint64_t unseen) {
     __atomic_store_n(&claim->unseen, unseen, __ATOMIC_RELAXED);
 }
 
-uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh) {
-    uint64_t now = zr_now(), unseen;
-    struct sum sum = {.pci = zr_drm_address(device)};
-    struct zr_drm d = {0};
+/*
+ * Looks what this process has by the kernel's count. Returns the index of the card in it, or -1. A
+ * card that is not found may have been opened since its descriptors were looked up.
+ */
+static int look_at_own(unsigned device, uint64_t now, uint64_t most_ns) {
+    bool all;
     int at;
 
-    zr_drm_add(&d, NULL);
-    at = zr_drm_find(&d, device);
+    memset(&drm, 0, sizeof drm);
+    all = zr_drm_add_own(&drm, now, most_ns);
+    at = zr_drm_find(&drm, device);
+    if (at >= 0 || all)
+        return at;
+    memset(&drm, 0, sizeof drm);
+    zr_drm_add_own(&drm, now, most_ns < ABSENT_NS ? most_ns : ABSENT_NS);
+    return zr_drm_find(&drm, device);
+}
+
+/* The caller holds the lock. */
+static uint64_t look_at_all(unsigned device, uint64_t blocks, uint64_t most_ns) {
+    uint64_t now = zr_now(), unseen;
+    struct sum sum = {.pci = zr_drm_address(device)};
+    int at = look_at_own(device, now, most_ns);
+
     if (at < 0)
         return 0;
-    unseen = d.card[at].vram > blocks ? d.card[at].vram - blocks : 0;
+    unseen = drm.card[at].vram > blocks ? drm.card[at].vram - blocks : 0;
     claim_announce(device, sum.pci, unseen);
-    zr_lock(&claim_lock);
-    if (!scanned || now - scanned > (fresh ? FRESH_NS : OLD_NS))
-        scan_processes(&d, now);
+    if (!scanned || now - scanned > most_ns)
+        scan_processes(&drm, now);
     for (unsigned k = 0; k < held_count; k++)
         if (held[k].pci == sum.pci)
             sum.bytes += held[k].vram;
     zr_others_each(add_claim, &sum);
-    zr_unlock(&claim_lock);
     return sum.bytes + unseen;
+}
+
+uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh) {
+    int saved = errno;
+    uint64_t taken;
+
+    zr_stats_open(); /* not under the lock */
+    zr_lock(&claim_lock);
+    taken = look_at_all(device, blocks, fresh ? FRESH_NS : OLD_NS);
+    zr_unlock(&claim_lock);
+    errno = saved;
+    return taken;
 }
 
 void zr_claims_words(unsigned device, char *out, size_t size) {
     uint64_t pci = zr_drm_address(device), most = 0, all = 0, pid = 0;
-    struct zr_drm d = {0};
+    int saved = errno;
     char who[200];
 
-    zr_drm_add(&d, NULL);
     zr_lock(&claim_lock);
-    scan_processes(&d, zr_now());
+    memset(&drm, 0, sizeof drm);
+    zr_drm_add_own(&drm, zr_now(), OLD_NS);
+    scan_processes(&drm, zr_now());
     for (unsigned k = 0; k < held_count; k++) {
         if (held[k].pci != pci)
             continue;
@@ -128,15 +164,17 @@ void zr_claims_words(unsigned device, char *out, size_t size) {
     }
     zr_unlock(&claim_lock);
     out[0] = '\0';
-    if (!most)
-        return;
-    zr_process_words((int)pid, who, sizeof who);
-    snprintf(out, size, "other processes hold %llu MiB, most of it %s: %llu MiB",
-             (unsigned long long)(all >> 20), who, (unsigned long long)(most >> 20));
+    if (most) {
+        zr_process_words((int)pid, who, sizeof who);
+        snprintf(out, size, "other processes hold %llu MiB, most of it %s: %llu MiB",
+                 (unsigned long long)(all >> 20), who, (unsigned long long)(most >> 20));
+    }
+    errno = saved;
 }
 
 void zr_claim_fork_child(void) {
     scanned = 0;
     held_count = 0;
+    zr_drm_fork_child();
     zr_others_fork_child();
 }

@@ -79,7 +79,7 @@ bool zr_host_refuses_slow(uint64_t bytes) {
     static _Atomic uint64_t next, since, machine = ZEROUTE_ABSENT, available = ZEROUTE_ABSENT;
     uint64_t now = zr_now();
     int saved = errno;
-    char text[4096];
+    char text[512]; /* these are among the first lines */
     bool refuse;
 
     since += bytes;

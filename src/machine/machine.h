@@ -22,11 +22,14 @@ struct zr_drm {
     /* That were counted: one with several descriptors, or in several processes, counts once. */
     uint64_t client[256];
 };
-/*
- * Adds what a process has on the cards, NULL for our own. About 2 us for each of its descriptors,
- * at most 4096.
- */
+/* Adds what a process has on the cards. About 2 us for each of its descriptors, at most 4096. */
 void zr_drm_add(struct zr_drm *d, const char *pid);
+/*
+ * The same for this process. Which of its descriptors lead to a card may have been looked up this
+ * long before: then only those are read, and the result is false.
+ */
+bool zr_drm_add_own(struct zr_drm *d, uint64_t now, uint64_t most_ns);
+void zr_drm_fork_child(void);
 /* The index of a device, or -1. */
 int zr_drm_find(const struct zr_drm *d, unsigned device);
 /* Notes the PCI address that the driver reports for a device. */

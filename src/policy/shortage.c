@@ -111,12 +111,24 @@ static uint32_t explained; /* atomic, bit n: cause n */
 
 struct walk {
     struct live live;
-    uint64_t cached; /* bytes */
-    unsigned number; /* of the card; ZR_UNKNOWN_DEVICE: all */
+    struct live objects; /* that are live, too: who has made them is asked afterwards */
+    uint64_t cached;     /* bytes */
+    unsigned number;     /* of the card; ZR_UNKNOWN_DEVICE: all */
     bool at_end;
     uint64_t runtime_blocks, runtime_bytes; /* which a SYCL runtime frees with its context */
-    unsigned seen;
+    unsigned seen, seen_objects;
 };
+
+/* Not on the stack: a thread that is refused memory may have a small one. NULL without memory. */
+static struct walk *new_walk(unsigned number, bool at_end) {
+    struct walk *w = zr_pages(sizeof *w);
+
+    if (w) {
+        w->number = number;
+        w->at_end = at_end;
+    }
+    return w;
+}
 
 static bool see(struct zr_block *b, void *arg) {
     struct walk *w = arg;
@@ -143,28 +155,20 @@ static bool see(struct zr_block *b, void *arg) {
     return ++w->seen < MOST_SEEN;
 }
 
-/* Physical memory is live, too. Its table is locked: who has made it is asked afterwards. */
-struct object_walk {
-    const struct walk *of;
-    struct live live;
-    unsigned seen;
-};
-
+/* Physical memory. Its table is locked. */
 static void see_object(struct zr_object *o, void *arg) {
-    struct object_walk *w = arg;
-    bool counts = o->kind == ZR_KIND_PHYSICAL || (o->kind == ZR_KIND_HOST && w->of->at_end);
+    struct walk *w = arg;
+    bool counts = o->kind == ZR_KIND_PHYSICAL || (o->kind == ZR_KIND_HOST && w->at_end);
 
-    if (counts && (w->of->number == ZR_UNKNOWN_DEVICE || w->of->number == o->account) &&
-        ++w->seen < MOST_SEEN)
-        add_one(&w->live, o->library, o->bytes);
+    if (counts && (w->number == ZR_UNKNOWN_DEVICE || w->number == o->account) &&
+        ++w->seen_objects < MOST_SEEN)
+        add_one(&w->objects, o->library, o->bytes);
 }
 
 static void add_objects(struct walk *w) {
-    struct object_walk objects = {.of = w};
-
-    zr_object_each(see_object, &objects);
-    for (unsigned i = 0; i < objects.live.groups; i++) {
-        const struct group *g = &objects.live.group[i];
+    zr_object_each(see_object, w);
+    for (unsigned i = 0; i < w->objects.groups; i++) {
+        const struct group *g = &w->objects.group[i];
 
         if (!w->at_end || zr_library_who(g->caller) != ZR_WHO_RUNTIME) {
             add_live(&w->live, g);
@@ -260,24 +264,33 @@ static void print_explanation(const struct shortage *s, struct walk *w) {
     zr_warn("%s", text);
 }
 
+/* Asks the card itself, not what the limit leaves of it. */
+static void look_at_card(struct shortage *s, const struct walk *w) {
+    ZR_OWN_OP(own, ZR_HOOK_PLT);
+    ze_device_handle_t device =
+        w->number == ZR_UNKNOWN_DEVICE ? NULL : zr_device_handle(w->number, &own.hook);
+
+    if (!device)
+        return;
+    s->total = zr_device_memory(&own, device);
+    s->others = zr_claims_look(w->number, w->live.bytes + w->cached, true);
+}
+
 /* Once per reason. */
 static ZR_COLD void explain(struct shortage *s) {
-    struct walk w = {.number = s->number < ZR_HOST_ACCOUNT ? s->number : ZR_UNKNOWN_DEVICE};
-    ze_device_handle_t device = NULL;
+    struct walk *w;
 
     if (!*refusers[s->who].advice ||
         __atomic_fetch_or(&explained, 1u << s->who, __ATOMIC_RELAXED) >> s->who & 1)
         return;
-    zr_block_each(see, &w);
-    add_objects(&w);
-    ZR_OWN_OP(own, ZR_HOOK_PLT); /* ask the card itself, not what the limit leaves of it */
-    if (w.number != ZR_UNKNOWN_DEVICE)
-        device = zr_device_handle(w.number, &own.hook);
-    if (device) {
-        s->total = zr_device_memory(&own, device);
-        s->others = zr_claims_look(w.number, w.live.bytes + w.cached, true);
-    }
-    print_explanation(s, &w);
+    w = new_walk(s->number < ZR_HOST_ACCOUNT ? s->number : ZR_UNKNOWN_DEVICE, false);
+    if (!w)
+        return;
+    zr_block_each(see, w);
+    add_objects(w);
+    look_at_card(s, w);
+    print_explanation(s, w);
+    zr_pages_back(w, sizeof *w);
 }
 
 /* What the driver has refused may be a wish of `inject`, whose code tells. */
@@ -314,15 +327,16 @@ ZR_COLD ze_result_t zr_refuse(struct zr_op *op, enum zr_refuser who, enum zr_ent
 /* Later calls go straight down: what a runtime frees as its libraries are torn down is not seen any
  * more. */
 void zr_shortage_process_end(void) {
-    struct walk w = {.number = ZR_UNKNOWN_DEVICE, .at_end = true};
+    struct walk *w = zr_stats_is_open() ? new_walk(ZR_UNKNOWN_DEVICE, true) : NULL;
 
-    if (!zr_stats_is_open())
+    if (!w)
         return;
-    zr_block_each(see, &w);
-    add_objects(&w);
-    zr_gauge(ZR_G_LEFT_RUNTIME_BLOCKS, w.runtime_blocks);
-    zr_gauge(ZR_G_LEFT_RUNTIME_BYTES, w.runtime_bytes);
-    tell_leaks(&w.live);
+    zr_block_each(see, w);
+    add_objects(w);
+    zr_gauge(ZR_G_LEFT_RUNTIME_BLOCKS, w->runtime_blocks);
+    zr_gauge(ZR_G_LEFT_RUNTIME_BYTES, w->runtime_bytes);
+    tell_leaks(&w->live);
+    zr_pages_back(w, sizeof *w);
 }
 
 void zr_shortage_fork_child(void) {

@@ -204,13 +204,21 @@ static void *churn_for_a_while(void *unused) {
     return NULL;
 }
 
+/* More than the card has, which some settings explain. */
+static void *refused_and_churned(void *unused) {
+    void *p = NULL;
+
+    EXPECT(zeMemAllocDevice(gpu.context, &device_desc, 1024 * GIB, 0, gpu.card[0], &p) != ZE_RESULT_SUCCESS);
+    return churn_for_a_while(unused);
+}
+
 static void small_stacks(void) {
     pthread_attr_t small;
     pthread_t thread;
 
     start();
-    EXPECT(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 20480) == 0);
-    EXPECT(pthread_create(&thread, &small, churn_for_a_while, NULL) == 0);
+    EXPECT(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 16384) == 0);
+    EXPECT(pthread_create(&thread, &small, refused_and_churned, NULL) == 0);
     EXPECT(pthread_join(thread, NULL) == 0);
 }
 

@@ -182,6 +182,24 @@ for i in range(20000): mark(b"again")' 2>&1) || return
     holds "$to/limited" 'r.lost_events > 1000 and len(r.events) > 1000 and r.lost_events + len(r.events) == 20000'
 }
 promise "a limit on the size of files harms nothing" limited
+short() { # of descriptors, for a while
+    out=$(ulimit -n 64 && LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=stats:off,record:$to/short python3 -c '
+import ctypes, os
+mark = ctypes.CDLL(None).zeroute_mark
+def marks(text):
+    for i in range(5000): mark(text)
+marks(b"before")
+held = []
+try:
+    while True: held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError: pass
+marks(b"without")
+for fd in held: os.close(fd)
+marks(b"after")' 2>&1) || return
+    same "$(said)" '' || return
+    holds "$to/short" '1000 < r.lost_events <= 5000 and r.lost_events + len(r.events) == 15000'
+}
+promise "a record goes on when there are descriptors again" short
 # --- zeroute record and zeroute replay
 Z=$PWD/$B/zeroute work=$PWD/$B/test/process/record
 code() { # code WANTED COMMAND...: its exit code, and what it says in $to/said
