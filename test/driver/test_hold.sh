@@ -49,6 +49,15 @@ with_check() {
 # What happens without: the other process reads what its owner has allocated since.
 exposed() { on "$1" open --preset observe | grep -qx 'the other process reads other bytes'; }
 
+# What the driver leaves open per import is its own: none of it is closed, and none is added.
+descriptors() {
+    local alone
+    alone=$(timeout 100 tools/bed/bed --on "$1" "$build/test/driver/ipc_descriptors" 20 | sort) || return 1
+    [ "$(wc -l <<<"$alone")" = 2 ] || { echo "$alone"; return 1; }
+    same "$(LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=preset:safe timeout 100 tools/bed/bed --on "$1" \
+        "$build/test/driver/ipc_descriptors" 20 | sort)" "$alone"
+}
+
 beds=sim
 tools/bed/bed --on intel true
 case $? in
@@ -64,6 +73,7 @@ for bed in $beds; do
     promise "a block larger than the bound goes at once on $bed" too_large $bed
     promise "what is held goes with its context on $bed" context_goes $bed
     promise "without the setting nothing is held on $bed" as_before $bed
+    promise "as many descriptors are left open as without, on $bed" descriptors $bed
     promise "check:ipc beside it finds the error on $bed" with_check $bed
 done
 case $beds in
