@@ -25,6 +25,23 @@ struct runner_object {
     uint16_t device; /* atomic */
 };
 
+/*
+ * Of a submission that waited for events: what is done once it is. A submission is listed with all
+ * before it on its runner, or alone.
+ */
+enum { DONE_MOST = 4, WAITS_MOST = 16 };
+struct done {
+    struct zr_runner *runner;
+    uint64_t number;
+    bool all;
+};
+struct done_before {
+    struct zr_submission of; /* the submission that waited */
+    uint64_t trust;          /* as it was when it began to wait */
+    unsigned count;
+    struct done at[DONE_MOST];
+};
+
 /* An event or a fence. */
 struct signal {
     struct object object;
@@ -37,6 +54,8 @@ struct signal {
     bool used;                /* was signalled since it was made or reset */
     bool unknown;             /* by something that is not known, until it is reset */
     bool never;               /* proves nothing any more */
+    bool waited;              /* submissions begin after it */
+    struct done_before before;
 };
 
 struct pool {
@@ -44,6 +63,11 @@ struct pool {
     bool shared, counter_based;
 };
 
+/*
+ * Atomic: changes when an event that submissions wait for may be signalled by something else than
+ * they were told. What was concluded from such waits before is not used then.
+ */
+static uint64_t trust = 1;
 static struct object **buckets; /* atomic */
 static struct zr_lock table_lock;
 static unsigned objects; /* guarded by the lock */
@@ -219,6 +243,16 @@ static bool is_outstanding(const struct signal *s) {
     return s->pending || (s->runner && !zr_runner_is_proven(s->runner, s->number));
 }
 
+/*
+ * The caller holds the lock, and has not told the driver yet of what makes the signal doubtful. One
+ * that has come is not doubtful any more.
+ */
+static void lose_trust(struct signal *s) {
+    if (s->waited && is_outstanding(s))
+        __atomic_fetch_add(&trust, 1, __ATOMIC_SEQ_CST);
+    s->waited = false;
+}
+
 /* A signal that is still to come for what was there before would be taken for its own. */
 static void signal_made(const void *handle, bool counter_based, bool used, bool never) {
     struct signal *s = enter_object(handle, CLASS_SIGNAL, sizeof *s);
@@ -227,6 +261,7 @@ static void signal_made(const void *handle, bool counter_based, bool used, bool 
         return;
     zr_lock(&s->lock);
     never = never || is_outstanding(s);
+    lose_trust(s);
     s->generation++;
     s->pending = 0;
     s->runner = NULL;
@@ -278,8 +313,84 @@ void zr_work_signals_begin(const void *handle) {
     if (!s)
         return;
     zr_lock(&s->lock);
+    lose_trust(s);
     s->generation++;
     s->pending++;
+    zr_unlock(&s->lock);
+}
+
+/* --- what lies before a submission that waits for events -------------------------------------- */
+
+static void add_done(struct done_before *b, const struct done *d) {
+    for (unsigned i = 0; i < b->count; i++) {
+        struct done *at = &b->at[i];
+
+        if (at->runner != d->runner)
+            continue;
+        if (at->all && d->number <= at->number)
+            return;
+        if (d->all && (at->all || at->number <= d->number)) {
+            *at = *d;
+            return;
+        }
+    }
+    if (b->count < DONE_MOST)
+        b->at[b->count++] = *d;
+}
+
+/* Whether all that a runner was given before this submission is done by then. */
+static bool is_all_before(const struct done_before *b, struct zr_runner *runner, uint64_t number) {
+    if (runner->in_order || zr_runner_has_proven(runner, number - 1))
+        return true;
+    for (unsigned i = 0; i < b->count; i++)
+        if (b->at[i].runner == runner && b->at[i].all && b->at[i].number + 1 >= number)
+            return true;
+    return false;
+}
+
+/* The caller holds the lock. Whether a wait for it ends by the signal that is known. */
+static bool is_certain(const struct signal *s) {
+    return !s->unknown && !s->never && !s->pending && s->runner;
+}
+
+static bool is_before_of(const struct signal *s) {
+    return s->before.of.runner == s->runner && s->before.of.number == s->number &&
+           s->before.trust == __atomic_load_n(&trust, __ATOMIC_SEQ_CST);
+}
+
+static void add_awaited(struct done_before *b, const void *handle) {
+    struct signal *s = (struct signal *)live_object(handle, CLASS_SIGNAL);
+    struct done own;
+
+    if (!s)
+        return;
+    zr_lock(&s->lock);
+    if (is_certain(s)) {
+        s->waited = true;
+        for (unsigned i = 0; is_before_of(s) && i < s->before.count; i++)
+            add_done(b, &s->before.at[i]);
+        own = (struct done){.runner = s->runner, .number = s->number};
+        own.all = is_all_before(b, own.runner, own.number);
+        add_done(b, &own);
+    }
+    zr_unlock(&s->lock);
+}
+
+void zr_work_signals_after(const void *handle, const struct zr_submission *submission,
+                           uint32_t count, const void *const *waits) {
+    struct signal *s = (struct signal *)live_object(handle, CLASS_SIGNAL);
+    struct done_before b = {.of = *submission, .trust = __atomic_load_n(&trust, __ATOMIC_SEQ_CST)};
+    struct done own = {.runner = submission->runner, .number = submission->number};
+
+    if (!s || !submission->runner || !waits)
+        return;
+    for (uint32_t i = 0; i < count && i < WAITS_MOST; i++)
+        add_awaited(&b, waits[i]);
+    own.all = is_all_before(&b, own.runner, own.number);
+    if (own.all)
+        add_done(&b, &own);
+    zr_lock(&s->lock);
+    s->before = b;
     zr_unlock(&s->lock);
 }
 
@@ -317,6 +428,7 @@ void zr_work_signal_unknown(const void *handle, bool ever) {
     if (!s)
         return;
     zr_lock(&s->lock);
+    lose_trust(s);
     s->generation++;
     s->used = true;
     s->unknown = true;
@@ -331,6 +443,7 @@ void zr_work_signal_reset(const void *handle) {
     if (!s)
         return;
     zr_lock(&s->lock);
+    lose_trust(s);
     s->generation++;
     s->never = s->never || is_outstanding(s);
     s->runner = NULL;
@@ -346,7 +459,7 @@ struct zr_awaited zr_work_await(const void *handle) {
     if (!s)
         return a;
     zr_lock(&s->lock);
-    if (!s->unknown && !s->never && !s->pending) {
+    if (is_certain(s)) {
         a.runner = s->runner;
         a.number = s->number;
     }
@@ -358,15 +471,25 @@ struct zr_awaited zr_work_await(const void *handle) {
 /* If anything has happened to it meanwhile, it is not known which signal has ended the wait. */
 void zr_work_awaited(const struct zr_awaited *a) {
     struct signal *s = a->object;
+    struct done_before before = {.count = 0};
     bool same;
 
     if (!s || !a->runner)
         return;
     zr_lock(&s->lock);
     same = s->generation == a->generation;
+    if (same && s->before.count && is_before_of(s))
+        before = s->before;
     zr_unlock(&s->lock);
-    if (same)
-        zr_work_prove_one(a->runner, a->number);
+    if (!same)
+        return;
+    for (unsigned i = 0; i < before.count; i++) {
+        if (before.at[i].all)
+            zr_work_prove(before.at[i].runner, before.at[i].number);
+        else
+            zr_work_prove_one(before.at[i].runner, before.at[i].number);
+    }
+    zr_work_prove_one(a->runner, a->number);
 }
 
 void zr_work_handles_fork_child(void) {

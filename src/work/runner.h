@@ -38,6 +38,8 @@ struct zr_runner {
 void zr_runner_renew(struct zr_runner *r, unsigned device, bool in_order, bool synchronous);
 /* Whether this submission is proven; false for number 0. */
 bool zr_runner_is_proven(struct zr_runner *r, uint64_t number);
+/* Whether it is proven with all before it. */
+bool zr_runner_has_proven(struct zr_runner *r, uint64_t number);
 
 #pragma GCC visibility pop
 

@@ -184,6 +184,15 @@ bool zr_runner_is_proven(struct zr_runner *r, uint64_t number) {
     return proven;
 }
 
+bool zr_runner_has_proven(struct zr_runner *r, uint64_t number) {
+    bool proven;
+
+    zr_lock(&r->lock);
+    proven = number <= r->proved;
+    zr_unlock(&r->lock);
+    return proven;
+}
+
 bool zr_runner_is_synchronous(const struct zr_runner *r) {
     return r->synchronous;
 }

@@ -110,6 +110,12 @@ unsigned zr_work_device(const void *handle);
 void zr_work_signals_begin(const void *handle);
 void zr_work_signals_end(const void *handle, const struct zr_submission *s, bool good);
 /*
+ * In between: the submission begins after these events, and so what signals them is done when it
+ * is.
+ */
+void zr_work_signals_after(const void *handle, const struct zr_submission *s, uint32_t count,
+                           const void *const *waits);
+/*
  * It was, or may be, signalled by something else: it proves nothing until it is reset; for ever if
  * `ever`.
  */

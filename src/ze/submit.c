@@ -68,6 +68,15 @@ static struct task task_begin(const void *list, const void *event) {
     return t;
 }
 
+/*
+ * It begins after these events. In programs that keep commands in order by such waits, as some
+ * adapters do, the last event proves all of them.
+ */
+static void task_after(const struct task *t, uint32_t count, const void *waits) {
+    if (t->signals)
+        zr_work_signals_after(t->signals, &t->submission, count, waits);
+}
+
 static void task_end(const struct task *t, ze_result_t result) {
     zr_gate_end(&t->gate);
     if (!t->is_first)
@@ -93,11 +102,13 @@ static void lend(const void *list, const void *ptr) {
 }
 
 #define ZR_WORK(...)
-#define ZR_COPIES(name, table, index, minor, parameters, arguments, event, to, from)               \
+#define ZR_COPIES(name, table, index, minor, parameters, arguments, event, count, waits, to, from) \
     ze_result_t zr_does_##name ZR_ABOVE_FUNCTION(parameters) {                                     \
         struct task t = task_begin(list, event);                                                   \
         ze_result_t result;                                                                        \
                                                                                                    \
+        if (count)                                                                                 \
+            task_after(&t, count, waits);                                                          \
         if (unlikely(t.is_first && zr_config.residency == ZR_RESIDENCY_OWNER)) {                   \
             lend(list, to);                                                                        \
             lend(list, from);                                                                      \
@@ -106,10 +117,14 @@ static void lend(const void *list, const void *ptr) {
         task_end(&t, result);                                                                      \
         return result;                                                                             \
     }
-#define ZR_SUBMITS(name, table, index, minor, parameters, arguments, event)                        \
+#define ZR_SUBMITS(name, table, index, minor, parameters, arguments, event, count, waits)          \
     ze_result_t zr_does_##name ZR_ABOVE_FUNCTION(parameters) {                                     \
         struct task t = task_begin(list, event);                                                   \
-        ze_result_t result = ((zr_work_fn_##name)below)arguments;                                  \
+        ze_result_t result;                                                                        \
+                                                                                                   \
+        if (count)                                                                                 \
+            task_after(&t, count, waits);                                                          \
+        result = ((zr_work_fn_##name)below)arguments;                                              \
         task_end(&t, result);                                                                      \
         return result;                                                                             \
     }

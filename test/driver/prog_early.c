@@ -213,6 +213,21 @@ static void by_fence(void) {
     CHECK(zeCommandQueueDestroy(queue));
 }
 
+/* Without an order, but the second command begins after the first: its event proves both. */
+static void by_chain(void) {
+    ze_event_handle_t first = new_event(), second = new_event();
+    struct work w = begin_work(false, first);
+    void *another = new_device(0, size);
+
+    copy_after(w.list, another, first, second);
+    EQUAL(zeEventQueryStatus(second), ZE_RESULT_NOT_READY);
+    print_back();
+    open_gate();
+    CHECK(zeEventHostSynchronize(second, FOREVER));
+    print_back();
+    end_work(&w);
+}
+
 /* --- what proves nothing ------------------------------------------------------------------------------------------ */
 
 /* Without an order the event of a later command says nothing of an earlier one. */
@@ -247,6 +262,22 @@ static void used_event(void) {
     print_back();
     end_work(&w);
     CHECK(zeCommandListDestroy(first));
+}
+
+/* The host has let the second command begin before the first one was done. */
+static void broken_chain(void) {
+    ze_event_handle_t first = new_event(), second = new_event();
+    struct work w = begin_work(false, first);
+    void *another = new_device(0, size);
+
+    copy_after(w.list, another, first, second);
+    CHECK(zeEventHostSignal(first));
+    (void)zeEventHostSynchronize(second, SECOND / 10); /* one engine does both in turn */
+    print_back();
+    open_gate();
+    CHECK(wait_for_list(w.list, FOREVER));
+    print_back();
+    end_work(&w);
 }
 
 static void host_signal(void) {
@@ -704,6 +735,8 @@ int main(int argc, char **argv) {
                  {"destroyed-list", destroyed_list},
                  {"kernel", by_kernel},
                  {"copied", copied_by_another_card},
+                 {"chain", by_chain},
+                 {"broken-chain", broken_chain},
                  {"list-event-reset", event_of_a_list_after_its_reset},
                  {"synchronous", synchronous_list},
                  {"refused-sync", refused_by_a_synchronous_list},

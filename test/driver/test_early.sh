@@ -50,7 +50,7 @@ sim_that fail:zeCommandListAppendMemoryFill=0x70000001 refused-sync
 sim_that fail:zeDeviceSynchronize=0x70000001 refused-device
 both=(list event later-event queue fence out-of-order used-event host-signal other-thread other-card other-run
     list-event signalled-fence executed-again used-fence reset-list destroyed-list kernel copied list-event-reset
-    synchronous)
+    synchronous chain broken-chain)
 for name in "${both[@]}" device failed-append; do
     promise "on Intel's driver a block is reused when it is proven idle, not before: $name" \
         proven_only "$dir/intel" "$name"

@@ -1,6 +1,11 @@
 // Small SYCL programs of one oddity each, host code only. Usage: corners ACT [ARGUMENTS]
 //   reuse BYTES [ALIGNMENT]
 //                   frees a block while a slow command still writes it, asks for another, and tells what became of it
+//   hasty SEED      frees blocks at random while slow commands of several queues and cards, some after others, write
+//                   them, waits for some of the commands in some way, and tells how many blocks it was given again and
+//                   whose data was hurt
+//   ordered [event] gives an in-order queue several commands for each block, waits for it, or for the last event, and
+//                   frees the block
 //   leak            never frees
 //   orphans         never frees either, and lets each block's context go
 //   peer            switches peer access on and off between allocations
@@ -28,6 +33,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <random>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
@@ -66,6 +74,133 @@ static int reuse(size_t size) {
     bool hurt = got != mine;
     sycl::free(next, *all);
     std::printf("waited %.0f same %d hurt %d\n", waited, next == block, hurt);
+    return 0;
+}
+
+// As reuse(), at random: what a block holds at its end is its owner's mark, until the last command that its owner gives
+// overwrites all of it; then it is freed, mostly before that command has ended.
+namespace hasty {
+
+constexpr size_t kPart = 64 << 10;
+constexpr unsigned kSteps = 120, kLive = 6;
+
+struct Block {
+    char *ptr;
+    size_t size;
+    unsigned char mark;
+};
+
+struct Program {
+    std::minstd_rand random;
+    std::vector<sycl::queue> queues, marking; // marking: for each card, by the other engine
+    std::vector<Block> live;
+    std::vector<sycl::event> given;
+    std::set<char *> freed;
+    std::vector<unsigned char> garbage = std::vector<unsigned char>(size_t(20) << 20, 0xff);
+    unsigned marks = 0, again = 0, hurt = 0;
+
+    unsigned draw(unsigned below) {
+        return random() / 7 % below;
+    }
+
+    void allocate() {
+        size_t card = draw(unsigned(devices.size())), size = size_t(draw(3) ? 6 : 20) << 20;
+        Block b = {take(size, card), size, static_cast<unsigned char>(1 + marks++ % 250)};
+
+        if (!b.ptr)
+            throw std::runtime_error("no memory");
+        again += freed.count(b.ptr) != 0;
+        marking[card].memset(b.ptr + size - kPart, b.mark, kPart).wait();
+        live.push_back(b);
+    }
+
+    void check(const Block &b) {
+        std::vector<unsigned char> got(kPart);
+
+        marking[0].memcpy(got.data(), b.ptr + b.size - kPart, kPart).wait();
+        hurt += got != std::vector<unsigned char>(kPart, b.mark);
+    }
+
+    void wait() {
+        unsigned how = draw(4);
+
+        if (how == 0)
+            for (auto &queue : queues)
+                queue.wait();
+        else if (how < 3 && !given.empty())
+            given[draw(unsigned(given.size()))].wait();
+        else
+            queues[draw(unsigned(queues.size()))].wait();
+    }
+
+    void release() {
+        size_t n = draw(unsigned(live.size()));
+        Block b = live[n];
+
+        live.erase(live.begin() + long(n));
+        check(b);
+        std::vector<sycl::event> before;
+
+        if (draw(2) && !given.empty())
+            before.push_back(given[draw(unsigned(given.size()))]);
+        given.push_back(queues[draw(unsigned(queues.size()))].memcpy(b.ptr, garbage.data(), b.size, before));
+        if (draw(2))
+            wait();
+        freed.insert(b.ptr);
+        sycl::free(b.ptr, *all);
+    }
+
+    void run() {
+        for (auto &device : devices) {
+            queues.emplace_back(*all, device, sycl::property_list{sycl::property::queue::in_order()});
+            queues.emplace_back(*all, device);
+            marking.emplace_back(*all, device);
+        }
+        for (unsigned step = 0; step < kSteps; step++) {
+            if (live.size() < 2 || (live.size() < kLive && draw(2)))
+                allocate();
+            else
+                release();
+        }
+        for (auto &queue : queues)
+            queue.wait();
+        for (auto &block : live) {
+            check(block);
+            sycl::free(block.ptr, *all);
+        }
+    }
+};
+
+} // namespace hasty
+
+static int free_in_haste(unsigned long seed) {
+    hasty::Program program;
+
+    program.random.seed(static_cast<unsigned>(seed));
+    program.run();
+    std::printf("again %u hurt %u\n", program.again, program.hurt);
+    return 0;
+}
+
+static int ordered(bool event) {
+    constexpr unsigned blocks = 30, commands = 5;
+    constexpr size_t piece = size_t(1) << 20;
+    sycl::queue queue(*all, devices[0], sycl::property_list{sycl::property::queue::in_order()});
+    std::vector<char> host(piece);
+
+    for (unsigned i = 0; i < blocks; i++) {
+        char *block = take(20 * piece);
+        sycl::event last;
+
+        for (unsigned k = 0; k < commands; k++)
+            last =
+                k % 2 ? queue.memset(block + k * piece, 1, piece) : queue.memcpy(block + k * piece, host.data(), piece);
+        if (event)
+            last.wait();
+        else
+            queue.wait();
+        sycl::free(block, *all);
+    }
     return 0;
 }
 
@@ -441,6 +576,10 @@ int main(int argc, char **argv) {
             alignment = std::strtoull(argv[3], nullptr, 10);
         if (act == "reuse" && argc > 2)
             return reuse(std::strtoull(argv[2], nullptr, 10));
+        if (act == "hasty" && argc > 2)
+            return free_in_haste(std::strtoul(argv[2], nullptr, 10));
+        if (act == "ordered")
+            return ordered(argc > 2);
         if (act == "leak")
             return leak();
         if (act == "orphans")

@@ -145,6 +145,38 @@ for adapter in 1 2; do
         done
     done
 done
+# The same at random: some hundred blocks, most of them freed in haste, with slow commands of four queues and two cards.
+# Under reuse:proven blocks come back, and nobody is hurt; reuse:always shows that somebody would be.
+hasty() { # hasty ADAPTER SETTING SEED: prints what the client says
+    NEOReadDebugKeys=1 ExperimentalCopyThroughLock=0 UR_L0_USE_COPY_ENGINE_FOR_FILL=0 XE_STANDIN=copy_cost:2ms \
+        on_bed "$1" "$2,cache_limit:2GiB" hasty "$3"
+}
+never_hasty() { # never_hasty ADAPTER SETTING: LONG=1 tries 20 seeds more
+    local seed out
+    for seed in $(seq "$1" $(($1 + (${LONG:-0} ? 20 : 0)))); do
+        out=$(hasty "$1" "$2,reuse:proven" "$seed") && [[ $out = "again "[1-9]*" hurt 0" ]] || {
+            echo "seed $seed: $out"
+            return 1
+        }
+    done
+}
+always_hasty() {
+    local out
+    out=$(hasty "$1" route:sycl,reuse:always "$1") && [[ $out != *" hurt 0" ]] || { echo "$out"; return 1; }
+}
+# Programs that keep commands in order, and wait for the last of several: adapter v1 orders them by events.
+all_proven() { # all_proven ADAPTER [event]
+    on_bed "$1" reuse:proven ordered ${2:+"$2"} && same "$(field reuse.waited_frees)" 0 &&
+        [ "$(field reuse.proven_frees)" -ge 30 ]
+}
+for adapter in 1 2; do
+    for conf in route:native route:sycl route:pool; do
+        promise "adapter v$adapter, $conf: no owner is hurt by whoever frees in haste" never_hasty $adapter $conf
+    done
+    promise "adapter v$adapter: under reuse:always somebody is" always_hasty $adapter
+    promise "adapter v$adapter: a queue in order proves all its commands by a wait" all_proven $adapter
+    promise "adapter v$adapter: a queue in order proves all its commands by the last event" all_proven $adapter event
+done
 # A pool that is off, or keeps less, has the driver wait for small blocks too; in older runtimes nobody tells us.
 smaller_pool() { # smaller_pool ADAPTER VARIABLE=VALUE
     local setting out

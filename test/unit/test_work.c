@@ -145,6 +145,95 @@ START_TEST(without_an_order_each_submission_needs_its_own_proof) {
 }
 END_TEST
 
+static void submit_after(const void *list, const void *wait, const void *signal) {
+    struct zr_submission s = zr_work_begin(runner_of(list));
+
+    zr_work_signals_begin(signal);
+    zr_work_signals_after(signal, &s, 1, &wait);
+    zr_work_end(&s);
+    zr_work_signals_end(signal, &s, true);
+}
+
+enum { CHAIN = 200 };
+static int chain[CHAIN];
+
+/* Each command begins after the one before it, by turns on two lists without an order of their own. */
+static uint64_t submit_chain(void) {
+    static int list_c;
+    const void *lists[] = {&list_b, &list_c};
+
+    zr_work_list_made(&list_c, 1, true, false, false);
+    for (int i = 0; i < CHAIN; i++)
+        zr_work_event_made(&chain[i], &pool, false);
+    submit_with(&list_b, &chain[0]);
+    for (int i = 1; i < CHAIN; i++)
+        submit_after(lists[i / 3 % 2], &chain[i - 1], &chain[i]);
+    return zr_work_freed();
+}
+
+START_TEST(commands_that_wait_for_each_other_are_proven_by_the_last_one) {
+    uint64_t epoch;
+
+    watch_work();
+    epoch = submit_chain();
+    wait_for(&chain[CHAIN - 2]);
+    ck_assert(!zr_work_is_idle(epoch));
+    wait_for(&chain[CHAIN - 1]);
+    ck_assert(zr_work_is_idle(epoch));
+    submit_with(&list_b, NULL); /* one that nobody waits for breaks the chain */
+    epoch = submit_chain();
+    wait_for(&chain[CHAIN - 1]);
+    ck_assert(!zr_work_is_idle(epoch));
+}
+END_TEST
+
+/* What has let a command of the chain begin may not have been the command before it. */
+START_TEST(a_chain_proves_nothing_once_a_signal_in_it_is_doubtful) {
+    struct zr_awaited last;
+    uint64_t epoch;
+
+    watch_work();
+    epoch = submit_chain();
+    last = zr_work_await(&chain[CHAIN - 1]);
+    switch (_i) {
+    case 0:
+        zr_work_signal_unknown(&chain[7], false); /* the host signals it */
+        break;
+    case 1:
+        zr_work_signal_reset(&chain[7]);
+        submit_with(&list_a, &chain[7]);
+        break;
+    case 2:
+        submit_with(&list_a, &chain[7]);
+        break;
+    default:
+        zr_work_event_gone(&chain[7]);
+        zr_work_event_made(&chain[7], &pool, false);
+        submit_with(&list_a, &chain[7]);
+    }
+    synchronize(&list_a);
+    zr_work_awaited(&last);
+    ck_assert(!zr_work_is_idle(epoch));
+}
+END_TEST
+
+/* Adapters use an event again when what comes after it is done. */
+START_TEST(a_chain_whose_events_are_used_again_proves_as_before) {
+    uint64_t epoch;
+
+    watch_work();
+    submit_chain();
+    wait_for(&chain[CHAIN - 1]);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < CHAIN; i++)
+            zr_work_signal_reset(&chain[i]);
+        epoch = submit_chain();
+        wait_for(&chain[CHAIN - 1]);
+        ck_assert(zr_work_is_idle(epoch));
+    }
+}
+END_TEST
+
 START_TEST(an_event_that_was_not_reset_proves_nothing) {
     uint64_t epoch;
 
@@ -585,6 +674,9 @@ int main(void) {
     tcase_add_test(t, a_submission_that_passes_two_hooks_is_one);
     tcase_add_test(t, an_event_proves_what_lies_before_it_only_in_order);
     tcase_add_test(t, without_an_order_each_submission_needs_its_own_proof);
+    tcase_add_test(t, commands_that_wait_for_each_other_are_proven_by_the_last_one);
+    tcase_add_loop_test(t, a_chain_proves_nothing_once_a_signal_in_it_is_doubtful, 0, 4);
+    tcase_add_test(t, a_chain_whose_events_are_used_again_proves_as_before);
     tcase_add_test(t, an_event_that_was_not_reset_proves_nothing);
     tcase_add_test(t, an_event_that_was_reset_while_its_signal_was_to_come_proves_nothing_any_more);
     tcase_add_test(t, an_event_that_two_lists_signal_proves_nothing_after_a_reset_while_one_is_to_come);
