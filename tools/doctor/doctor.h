@@ -282,7 +282,7 @@ extern const char *const zr_mirror_names[];
 struct zr_mirror {
     enum zr_mirror_state state;
     uint64_t bytes; /* of the process, if it is about one; ZR_ABSENT: not known */
-    char why[256];
+    char why[320];
 };
 
 struct zr_remedy {

@@ -209,12 +209,13 @@ void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS
     }
     zr_text_bytes(a, lost);
     zr_text_bytes(b, vram);
-    if (lost == c->lost.bytes)
+    zr_text_bytes(whole, c->lost.bytes);
+    if (strcmp(a, whole) == 0)
         snprintf(out->why, sizeof out->why, "%s: %s; device memory of %s: %s", by, a,
                  c->pid ? "the process" : "readable processes", b);
     else
-        snprintf(out->why, sizeof out->why, "%s of the machine's %s (%s); device memory of the process: %s", a,
-                 zr_text_bytes(whole, c->lost.bytes), by, b);
+        snprintf(out->why, sizeof out->why, "%s of the machine's %s (%s); device memory of the process: %s", a, whole,
+                 by, b);
     /* Without GPUActive the figure is rough: ask for more before calling it a loss. */
     if (c->pid && precise && lost && lost < noise && vram != ZR_ABSENT && vram <= 2 * noise && lost >= vram / 10)
         out->state = ZR_MIRROR_TOO_LITTLE;
