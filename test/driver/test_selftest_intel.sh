@@ -56,6 +56,11 @@ spills() {
     XE_STANDIN=vram:1GiB,spill:on tested 0 --cards 1 -- --long --seeds 1 --count 20 --overcommit 128MiB &&
         says 'alone beyond the card: it spills' && says 'safe beyond the card: refused'
 }
+lost() {
+    XE_STANDIN=vram:1GiB,spill:on,gtt:64MiB tested 1 --cards 1 -- --long --seeds 1 --count 20 --overcommit 256MiB &&
+        says 'FOUND the driver alone: beyond the card: the card carries out no command any more' && says 'safe beyond the card: refused'
+}
+promise "a card that is lost by over-committing is told, and the rest goes on" lost
 promise "over-committing that spills is told, and that safe refuses it" spills
 
 if [ -n "${LONG:-}" ]; then

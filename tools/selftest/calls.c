@@ -131,7 +131,7 @@ static void op_allocate(void) {
 
     if (s->ptr)
         give_back(s, way);
-    if (size < 1ull << 40 && !zr_calls_may_take(size))
+    if (!zr_calls_may_take(size))
         return;
     r = ask(kind, context, device, size, alignment, ordinal, flags, &p);
     zr_out(" allocate %s size %zu alignment %zu device %u context %u ordinal %u flags %u: %#x %s", zr_usm_kinds[kind],

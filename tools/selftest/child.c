@@ -273,17 +273,20 @@ void zr_child_free(struct zr_child *c) {
     c->count = 0;
 }
 
+/* What driver and runtime print themselves is passed over. */
 const char *zr_child_step(const struct zr_child *c, char *out, size_t size) {
-    const char *name = NULL;
     size_t i = c->count;
 
-    while (i && strncmp(c->line[i - 1], "report:", 7) == 0)
+    while (i && (c->line[i - 1][0] < '0' || c->line[i - 1][0] > '9') && strncmp(c->line[i - 1], "end:", 4) != 0)
         i--;
-    if (i)
-        name = strchr(c->line[i - 1], ' ');
-    if (name && c->line[i - 1][0] >= '0' && c->line[i - 1][0] <= '9')
-        snprintf(out, size, "%.*s (operation %d)", (int)strcspn(name + 1, ":"), name + 1, atoi(c->line[i - 1]));
-    else
-        snprintf(out, size, "%s", i ? "its end" : "its start");
+    if (!i) {
+        snprintf(out, size, "its start");
+    } else if (c->line[i - 1][0] == 'e') {
+        snprintf(out, size, "its end");
+    } else {
+        const char *line = c->line[i - 1], *name = line + strspn(line, "0123456789 ");
+
+        snprintf(out, size, "%.*s (operation %d)", (int)strcspn(name, ":"), name, atoi(line));
+    }
     return out;
 }

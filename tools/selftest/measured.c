@@ -142,22 +142,24 @@ bool zr_selftest_free(const struct zr_selftest_program *p, char *why, size_t siz
 }
 
 /*
- * beyond GIVEN SIZE CODE: blocks on the first card until one is refused or until it holds its size and the budget. It
- * stops where a quarter of the host's memory is left.
+ * beyond GIVEN SIZE CODE USE: blocks on the first card until one is refused or until it holds its size and the budget;
+ * the code of the refusal, and that of a command afterwards. It stops where a quarter of the host's memory is left.
  */
 bool zr_selftest_beyond(const struct zr_selftest_program *p, char *why, size_t size) {
     ze_device_mem_alloc_desc_t d = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
+    static char page[4096];
+    ze_command_list_handle_t list = NULL;
+    void *block = NULL, *first = NULL;
     uint64_t given = 0, whole, step;
-    ze_result_t r = ZE_RESULT_SUCCESS;
+    ze_result_t r, use = ZE_RESULT_SUCCESS;
     struct zr_meminfo now;
 
     if (!open_cards(p, why, size))
         return false;
+    r = zr_level_zero_list(zr_calls.contexts[0], zr_calls.devices[0], ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS, &list);
     whole = memory_of(0);
     step = p->budget < whole / 32 ? p->budget : whole / 32;
     while (!r && given + step <= whole + p->budget) {
-        void *block = NULL;
-
         if (!zr_meminfo_read(&now) || now.available == ZR_ABSENT || now.available < now.total / 4 + step) {
             snprintf(why, size, "too little host memory is left after %" PRIu64 " MiB", (uint64_t)(given / MIB));
             return false;
@@ -166,8 +168,12 @@ bool zr_selftest_beyond(const struct zr_selftest_program *p, char *why, size_t s
         if (!r)
             r = ze.zeContextMakeMemoryResident(zr_calls.contexts[0], zr_calls.devices[0], block, step);
         given += r ? 0 : step;
+        first = first ? first : block;
     }
-    printf("beyond %" PRIu64 " %" PRIu64 " %#x\n", given, whole, (unsigned)r);
+    /* A card that was over-committed may be lost at the next command. */
+    if (first)
+        use = ze.zeCommandListAppendMemoryCopy(list, first, page, sizeof page, NULL, 0, NULL);
+    printf("beyond %" PRIu64 " %" PRIu64 " %#x %#x\n", given, whole, (unsigned)r, (unsigned)use);
     fflush(stdout);
     _exit(0); /* its end frees faster than it could */
 }

@@ -189,7 +189,7 @@ static void measure_beyond(struct zr_selftest *t, const char *setting) {
     char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
     uint64_t given, whole;
     struct zr_selftest_answer *said;
-    unsigned code;
+    unsigned code, use;
 
     c.program.budget = t->options.beyond;
     c.deadline_ms = 120000;
@@ -198,9 +198,14 @@ static void measure_beyond(struct zr_selftest *t, const char *setting) {
     said = answer(t, setting);
     snprintf(said->text, sizeof said->text, "beyond the card: %.150s", c.why);
     for (size_t i = 0; i < c.count; i++) {
-        if (sscanf(c.line[i], "beyond %" SCNu64 " %" SCNu64 " %x", &given, &whole, &code) != 3)
+        if (sscanf(c.line[i], "beyond %" SCNu64 " %" SCNu64 " %x %x", &given, &whole, &code, &use) != 4)
             continue;
-        if (code)
+        if (use) {
+            snprintf(said->text, sizeof said->text,
+                     "beyond the card: the card carries out no command any more (0x%x) after %s of %s", use,
+                     zr_text_bytes(a, given), zr_text_bytes(b, whole));
+            zr_selftest_finds(t, &c, setting, "%s%s", *setting ? "" : "the driver alone: ", said->text);
+        } else if (code)
             snprintf(said->text, sizeof said->text, "beyond the card: refused with 0x%x after %s of %s", code,
                      zr_text_bytes(a, given), zr_text_bytes(b, whole));
         else if (given > whole)

@@ -80,7 +80,7 @@ static void usm_allocate(void) {
 
     if (s->ptr)
         give_back(s);
-    if (size < 1ull << 40 && !zr_calls_may_take(size))
+    if (!zr_calls_may_take(size))
         return;
     p = allocate(kind, card, size, alignment);
     zr_out(" %s size %zu alignment %zu card %u: %s", zr_usm_kinds[kind], size, alignment, card, p ? "pointer" : "null");
