@@ -58,7 +58,8 @@ spills() {
 }
 lost() {
     XE_STANDIN=vram:1GiB,spill:on,gtt:64MiB tested 1 --cards 1 -- --long --seeds 1 --count 20 --overcommit 256MiB &&
-        says 'FOUND the driver alone: beyond the card: the card carries out no command any more' && says 'safe beyond the card: refused'
+        says 'FOUND the driver alone: beyond the card: the card carries out no command any more' &&
+        says 'safe beyond the card: refused'
 }
 promise "a card that is lost by over-committing is told, and the rest goes on" lost
 promise "over-committing that spills is told, and that safe refuses it" spills
