@@ -34,14 +34,16 @@ static void directory_repair(int fd) {
 
 /*
  * Opens this name if it is a directory of this user that nobody else may enter. Else returns -1;
- * EACCES: squatted.
+ * EACCES: squatted, EPERM: this user may not enter /dev/shm.
  */
 static int directory_open(const char *path) {
     int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct statx s;
 
     if (fd < 0) {
-        if (errno == ELOOP || errno == ENOTDIR)
+        if (errno == EACCES)
+            errno = EPERM;
+        else if (errno == ELOOP || errno == ENOTDIR)
             errno = EACCES;
         return -1;
     }
@@ -61,8 +63,11 @@ static int directory_make(const char *path) {
 
     if (fd >= 0 || errno != ENOENT)
         return fd;
-    if (mkdirat(AT_FDCWD, path, 0700) && errno != EEXIST)
+    if (mkdirat(AT_FDCWD, path, 0700) && errno != EEXIST) {
+        if (errno == EACCES)
+            errno = EPERM;
         return -1;
+    }
     return directory_open(path);
 }
 

@@ -111,6 +111,49 @@ static void no_more_descriptors(void) {
     threads(4, 500);
 }
 
+/* Whatever is written to one of our descriptors is in the program's own file then. */
+static void own_file_under_every_number(void) {
+    char name[] = "/tmp/zeroute-strange-XXXXXX";
+    int own = mkstemp(name);
+    struct stat s;
+
+    EXPECT(own >= 0 && unlink(name) == 0 && write(own, "hello", 5) == 5);
+    start();
+    for (int fd = 3; fd < 1000; fd++)
+        EXPECT(fd == own || dup2(own, fd) == fd);
+    churn(2000);
+    threads(4, 500);
+    EXPECT(fstat(own, &s) == 0 && s.st_size == 5);
+}
+
+static void fewer_descriptors_for_a_while(void) {
+    struct rlimit limit, few;
+
+    start();
+    EXPECT(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    few = (struct rlimit){4, limit.rlim_max};
+    EXPECT(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    churn(2000);
+    EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    threads(4, 500);
+}
+
+/* As a service does that begins as root. */
+static void another_user_and_another_root(void) {
+    int status = 0;
+    pid_t child;
+
+    start();
+    if (geteuid() == 0)
+        EXPECT(chroot("/proc/self/fdinfo") == 0 && chdir("/") == 0 && setgid(65534) == 0 && setuid(65534) == 0);
+    churn(2000);
+    threads(4, 500);
+    child = fork();
+    if (child == 0)
+        _exit(zeMemFree(NULL, NULL) == ZE_RESULT_SUCCESS);
+    EXPECT(waitpid(child, &status, 0) == child && status == 0);
+}
+
 static void little_address_space(void) {
     limited(RLIMIT_AS, 500 * MIB); /* of which blocks take 128 at most; threads would take much of it for malloc */
     start();
@@ -222,6 +265,31 @@ static void small_stacks(void) {
     EXPECT(pthread_join(thread, NULL) == 0);
 }
 
+/* The destructors of keys run when ours for the thread have run. */
+static void churn_at_the_end(void *block) {
+    OK(zeMemFree(gpu.context, block));
+    churn(20);
+}
+
+static pthread_key_t at_the_end;
+
+static void *with_a_key(void *unused) {
+    EXPECT(pthread_setspecific(at_the_end, on_card(&gpu, 0, MIB)) == 0);
+    churn(20);
+    return unused;
+}
+
+static void threads_that_end_with_a_free(void) {
+    pthread_t thread;
+
+    start();
+    EXPECT(pthread_key_create(&at_the_end, churn_at_the_end) == 0);
+    for (int i = 0; i < 50; i++) {
+        EXPECT(pthread_create(&thread, NULL, with_a_key, NULL) == 0);
+        EXPECT(pthread_join(thread, NULL) == 0);
+    }
+}
+
 static void churn_once(void) {
     void *p = NULL;
 
@@ -285,6 +353,9 @@ static const struct part all[] = {PART(outside_main),
                                   PART(without_descriptors),
                                   PART(descriptors_closed_first),
                                   PART(no_more_descriptors),
+                                  PART(own_file_under_every_number),
+                                  PART(fewer_descriptors_for_a_while),
+                                  PART(another_user_and_another_root),
                                   PART(little_address_space),
                                   PART(small_files),
                                   PART(no_madvise),
@@ -294,6 +365,7 @@ static const struct part all[] = {PART(outside_main),
                                   PART(replaced),
                                   PART(loader_opened_and_closed),
                                   PART(threads_come_and_go),
+                                  PART(threads_that_end_with_a_free),
                                   PART(small_stacks),
                                   PART(quick),
                                   PART(errno_and_dlerror_stay),
