@@ -89,6 +89,30 @@ for i in range(int(sys.argv[2])):
 }
 export -f crowd_of_finished
 
+# A thousand segments are kept, of those that ended last: a program may have begun before thousands of its children.
+parent_of_thousands() {
+    local parent
+    LD_PRELOAD=$B/libzeroute.so "$B/test/process/run_work" keep 3 >/dev/null || return 1
+    parent=$(ls zeroute-0)
+    python3 -c 'import os, struct, sys
+os.chdir("/dev/shm/zeroute-0")
+segment = bytearray(open(sys.argv[1], "rb").read())
+began, = struct.unpack_from("<Q", segment, 56)
+for i in range(2500):
+    struct.pack_into("<I", segment, 24, 1000000 + i)
+    struct.pack_into("<Q", segment, 48, i)
+    struct.pack_into("<Q", segment, 56, began + 1000000 * (i + 1))
+    name = "%d.%016x" % (1000000 + i, i)
+    open(name, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)).write(segment)
+    ended = began + 5000000000 + 1000000 * i
+    os.utime(name, ns=(ended, ended))
+ended = began + 9000000000
+os.utime(sys.argv[1], ns=(ended, ended))' "$parent" || return 1
+    "$B/zeroute" stat --json "${parent%%.*}" >"$dir/out" || return 1
+    same "$(ls zeroute-0 | wc -l)" 1000 && same "$(ls zeroute-0 | grep -c '\.0')" 999
+}
+export -f parent_of_thousands
+
 # Anybody may make directories in /dev/shm: for 100,000 of them every command gave up, gc too.
 crowd_of_directories() {
     local command
@@ -143,6 +167,7 @@ promise "a crowd of links" in_private_shm crowd_of_links zeroute-65534/
 promise "a crowd of links under old names" in_private_shm crowd_of_links zeroute.
 promise "a crowd of directories" in_private_shm crowd_of_directories
 promise "a crowd of finished processes is removed, a part at a time" in_private_shm crowd_of_finished 0 0
+promise "a thousand are kept, and the parent that ended last is among them" in_private_shm parent_of_thousands
 promise "a crowd of finished processes of another user" in_private_shm crowd_of_finished 65534 45425
 promise "fields of their own in each process of a job" \
     in_private_shm with_hostile 65534 100 1 2048 calls.%i.%k -- soon_done

@@ -16,6 +16,7 @@
 #define COMPACT_BYTES (96 << 10)
 #define COMPACTED_AT_ONCE 256 /* by one command: each takes half a millisecond */
 #define MOST_KEPT 1000
+#define NS INT64_C(1000000000)
 
 /* Segments of other users are left to them, unless root asks for all. */
 static bool is_ours(const struct zeroute_process *p, bool all_users) {
@@ -112,23 +113,29 @@ struct tidying {
 };
 
 /*
- * How long a process has been finished is in no file. The time stamp of its segment stands in for
- * it: the first command that finds it finished sets it. Returns whether it stays, and is large.
+ * When a process finished is in no file. The time stamp of its segment stands in for it: the process sets it when it
+ * ends, and the first command that finds a killed one sets it. 0: nobody has yet.
  */
+static int64_t finished_ns(const struct zeroute_process *p, const struct stat *st) {
+    int64_t untouched = (int64_t)st->st_mtime - (int64_t)(p->created_ns / NS);
+    bool stamped = !p->readable || untouched < 0 || untouched > 1;
+    return stamped ? (int64_t)st->st_mtim.tv_sec * NS + st->st_mtim.tv_nsec : 0;
+}
+
+/* Removes or stamps the segment. Returns whether it stays, and is large. */
 static bool tidy(const struct zeroute_process *p, struct tidying *t) {
     struct stat st;
     int directory, fd = open_dead(p, &directory, &st);
     if (fd < 0)
         return false;
-    long long untouched = (long long)st.st_mtime - (long long)(p->created_ns / 1000000000u);
-    bool stamped = !p->readable || untouched < 0 || untouched > 1;
-    time_t finished_for = stamped ? time(NULL) - st.st_mtime : 0;
+    int64_t finished = finished_ns(p, &st);
+    time_t finished_for = finished ? time(NULL) - st.st_mtime : 0;
     if (finished_for > OLD_SECONDS || (t->beyond && (t->many || finished_for > READ_SECONDS))) {
         t->beyond -= t->beyond > 0;
         remove_dead(p, fd, directory);
         return false;
     }
-    if (!stamped)
+    if (!finished)
         futimens(fd, NULL);
     close(fd);
     close(directory);
@@ -146,25 +153,60 @@ static void make_small(const struct zeroute_process *p) {
     close(directory);
 }
 
+/* A segment of the caller's own that is not known to live. */
+struct left {
+    const struct zeroute_process *process;
+    int64_t finished; /* where some are too many; 0: just now, for all that is known */
+    bool large;
+};
+
+/* The longest finished first, and of those that began first the first: a parent may outlive thousands of children. */
+static int by_end(const void *a, const void *b) {
+    const struct left *x = a, *y = b;
+    if (!x->finished != !y->finished)
+        return x->finished ? -1 : 1;
+    if (x->finished != y->finished)
+        return x->finished < y->finished ? -1 : 1;
+    return (x->process > y->process) - (x->process < y->process);
+}
+
+static void sort_by_end(struct left *left, size_t count) {
+    struct stat st;
+    int directory;
+    for (size_t i = 0; i < count; i++) {
+        int fd = open_dead(left[i].process, &directory, &st);
+        if (fd < 0)
+            continue;
+        left[i].finished = finished_ns(left[i].process, &st);
+        close(fd);
+        close(directory);
+    }
+    qsort(left, count, sizeof *left, by_end);
+}
+
 void zr_gc_old(void) {
     struct tidying t = {0};
     struct zr_look look;
-    size_t dead = 0, made = 0;
+    size_t count = 0, dead = 0, made = 0;
     zr_outside_look(&look, ZR_LOOK_SEGMENTS);
-    bool *large = calloc(look.count + 1, sizeof *large);
-    for (size_t i = 0; i < look.count; i++)
-        dead += is_ours(&look.process[i], false) && look.process[i].state == ZEROUTE_FINISHED;
+    struct left *left = calloc(look.count + 1, sizeof *left);
+    for (size_t i = 0; left && i < look.count; i++) /* the list has those first that began first */
+        if (is_ours(&look.process[i], false) && look.process[i].state != ZEROUTE_LIVE) {
+            left[count++].process = &look.process[i];
+            dead += look.process[i].state == ZEROUTE_FINISHED;
+        }
     t.beyond = dead > MOST_KEPT ? dead - MOST_KEPT : 0;
     t.many = dead > 2 * MOST_KEPT;
-    for (size_t i = 0; large && i < look.count; i++) /* the oldest first */
-        if (is_ours(&look.process[i], false) && look.process[i].state != ZEROUTE_LIVE)
-            large[i] = tidy(&look.process[i], &t);
-    for (size_t i = look.count; large && i-- && made < COMPACTED_AT_ONCE;) /* the newest first: most is shown of them */
-        if (large[i]) {
-            make_small(&look.process[i]);
+    if (t.beyond)
+        sort_by_end(left, count);
+    for (size_t i = 0; i < count; i++)
+        left[i].large = tidy(left[i].process, &t);
+    for (size_t i = count; i-- && made < COMPACTED_AT_ONCE;) /* the newest first: most is shown of them */
+        if (left[i].large) {
+            make_small(left[i].process);
             made++;
         }
-    free(large);
+    free(left);
     zr_look_free(&look);
 }
 
