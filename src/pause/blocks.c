@@ -14,6 +14,9 @@ enum {
     BUCKETS = 1 << 12,
     SMALLEST = 64 << 10,
     UNIT = 2 << 20,
+    LARGE = 1 << 30,
+    MAX_SIZE = 1, /* the one limit that can be lifted */
+    MEMBERS = 64,
     SETTLE_MS = 200,
     PATIENCE_MS = 30, /* of a freed block, before the devices are asked */
     RELAXED_LIMITS = 0x10016,
@@ -35,14 +38,31 @@ _Static_assert(BUCKETS == 1 << (64 - 52), "the bits of the hash");
 
 /* --- which requests, and how large ------------------------------------------------------------ */
 
-static bool is_plain(const ze_device_mem_alloc_desc_t *desc) {
-    const ze_base_desc_t *next = desc->pNext;
-    bool relaxed =
-        next && !next->pNext &&
-        ((uint32_t)next->stype == RELAXED_LIMITS || (uint32_t)next->stype == RELAXED_LIMITS_EXP);
+/* Whether the descriptor lifts the limit on the size of a block. */
+static bool is_relaxed(const ze_device_mem_alloc_desc_t *desc) {
+    const ze_relaxed_allocation_limits_exp_desc_t *next = desc->pNext;
 
+    return next && !next->pNext && next->flags == MAX_SIZE &&
+           ((uint32_t)next->stype == RELAXED_LIMITS || (uint32_t)next->stype == RELAXED_LIMITS_EXP);
+}
+
+static bool is_plain(const ze_device_mem_alloc_desc_t *desc) {
     return desc->stype == ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC && !desc->flags &&
-           !desc->ordinal && (!next || relaxed);
+           !desc->ordinal && (!desc->pNext || is_relaxed(desc));
+}
+
+/* Physical memory may be larger than a block: what zeMemAllocDevice refuses is left to it. */
+static bool is_within_limits(const ze_device_mem_alloc_desc_t *desc, size_t size,
+                             ze_device_handle_t device) {
+    ze_device_properties_t p = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
+    struct zr_op op = {.hook = 0};
+
+    if (size < LARGE)
+        return true;
+    if (!zr_device_handle(zr_device_known(device), &op.hook) ||
+        ZR_BELOW(&op, zeDeviceGetProperties)(device, &p) != ZE_RESULT_SUCCESS)
+        return false;
+    return is_relaxed(desc) || size <= p.maxMemAllocSize;
 }
 
 static size_t page_of(size_t size) {
@@ -53,7 +73,8 @@ static bool is_served(const ze_device_mem_alloc_desc_t *desc, size_t size, size_
                       ze_device_handle_t device) {
     return desc && device && is_plain(desc) && size >= SMALLEST && size >> 44 == 0 &&
            alignment <= page_of(size) && !(alignment & (alignment - 1)) &&
-           zr_device_known(device) != ZR_UNKNOWN_DEVICE && !zr_device_is_part(device);
+           zr_device_known(device) != ZR_UNKNOWN_DEVICE && !zr_device_is_part(device) &&
+           is_within_limits(desc, size, device);
 }
 
 size_t zr_pause_held(const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
@@ -213,6 +234,51 @@ static bool is_short(ze_result_t result) {
            result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
+/*
+ * Whether the context holds the device: else zeMemAllocDevice refuses, and creating physical memory
+ * does not. Tried once for each pair with a small block.
+ */
+static struct {
+    ze_context_handle_t context;
+    ze_device_handle_t device;
+} members[MEMBERS]; /* under the lock */
+static unsigned next_member;
+
+static bool is_known_member(ze_context_handle_t context, ze_device_handle_t device) {
+    bool known = false;
+
+    zr_lock(&pausable_lock);
+    for (unsigned i = 0; i < MEMBERS && !known; i++)
+        known = members[i].context == context && members[i].device == device;
+    zr_unlock(&pausable_lock);
+    return known;
+}
+
+static bool is_member(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device) {
+    ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
+    void *block = NULL;
+
+    if (likely(is_known_member(context, device)))
+        return true;
+    if (ZR_BELOW(op, zeMemAllocDevice)(context, &desc, 64, 0, device, &block) != ZE_RESULT_SUCCESS)
+        return false;
+    (void)ZR_BELOW(op, zeMemFree)(context, block);
+    zr_lock(&pausable_lock);
+    members[next_member].context = context;
+    members[next_member].device = device;
+    next_member = (next_member + 1) % MEMBERS;
+    zr_unlock(&pausable_lock);
+    return true;
+}
+
+static void forget_members(const void *context) {
+    zr_lock(&pausable_lock);
+    for (unsigned i = 0; i < MEMBERS; i++)
+        if ((const void *)members[i].context == context)
+            members[i].context = NULL;
+    zr_unlock(&pausable_lock);
+}
+
 /* Reserves and maps; leaves nothing behind if that fails. */
 static ze_result_t block_make(struct zr_pausable *p, size_t alignment) {
     void *at = NULL;
@@ -252,7 +318,7 @@ ze_result_t zr_pause_alloc(struct zr_op *op, ze_context_handle_t context,
         !zr_pause_start())
         return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
     ZR_WITHIN(ZR_GATE_WORK);
-    p = may_come_back(op, context) ? pausable_new() : NULL;
+    p = may_come_back(op, context) && is_member(op, context, device) ? pausable_new() : NULL;
     if (!p)
         return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
     *p = like;
@@ -474,6 +540,7 @@ void zr_pause_context_ends(ze_context_handle_t context) {
 void zr_pause_context_gone(ze_context_handle_t context) {
     struct zr_pausable *p;
 
+    forget_members(context);
     ZR_WITHIN(ZR_GATE_BOOKS);
     for (unsigned i = 0; i < BUCKETS; i++)
         do {
@@ -490,4 +557,5 @@ void zr_blocks_fork_child(void) {
     spare = NULL;
     leaving = NULL;
     leaving_since = 0;
+    memset(members, 0, sizeof members);
 }
