@@ -190,10 +190,12 @@ END_TEST
 START_TEST(what_is_asked_for_reaches_the_process) {
     pid_t pid = start(&willing);
     ck_assert_int_eq(sh("$Z pause --to . --timeout 2.5 %d && $Z stat --fields %d | grep ctl.mark", pid, pid), 0);
-    ck_assert_msg(strstr(out, "to=/tmp/zeroute-test.") && strstr(out, " timeout=2500ms"), "%s", out);
+    ck_assert_msg(strstr(out, "contents in .") && strstr(out, "to=/tmp/zeroute-test.") &&
+                      strstr(out, " timeout=2500ms"),
+                  "%s", out);
     ck_assert_int_eq(
         sh("$Z resume %d && $Z pause --to nothing %d && $Z stat --fields %d | grep ctl.mark", pid, pid, pid), 0);
-    ck_assert_msg(strstr(out, "to=nothing timeout=10000ms") != NULL, "%s", out);
+    ck_assert_msg(strstr(out, "contents lost") && strstr(out, "to=nothing timeout=10000ms"), "%s", out);
     end(pid);
 }
 END_TEST

@@ -24,6 +24,7 @@ struct zr_pausable {
     char job[128], rank[16];
     struct zr_pause_view before, after;
     uint64_t took_ns;
+    const char *to; /* where the contents were to go: host, nothing or a folder */
     unsigned cards;
     struct {
         char pdev[32];

@@ -364,6 +364,8 @@ static int pause_all(const struct options *o, struct zr_post *post, struct zr_pa
     stop_gently("\nzeroute pause: interrupted: resuming what was paused; once more to leave at once\n");
     ask("pause", post, p, count, request, BEGINS_WITHIN + o->timeout);
     note_already(p, count, ZR_PAUSE_PAUSED);
+    for (size_t i = 0; i < count; i++)
+        p[i].to = o->to;
     paused = count_of(p, count, ZR_OUTCOME_DONE);
     ended = count_of(p, count, ZR_OUTCOME_ENDED) + count_of(p, count, ZR_OUTCOME_ALREADY);
     if (paused && (stopped || paused + ended < count))

@@ -31,13 +31,15 @@ static void cards_text(char *out, size_t size, const struct zr_pausable *p, bool
 }
 
 static void paused_text(char *out, size_t size, const struct zr_pausable *p) {
-    char cards[512], given[ZR_TEXT_SIZE], kept[ZR_TEXT_SIZE], host[ZR_TEXT_SIZE], took[ZR_TEXT_SIZE], where[96];
+    char cards[512], given[ZR_TEXT_SIZE], kept[ZR_TEXT_SIZE], host[ZR_TEXT_SIZE], took[ZR_TEXT_SIZE], where[640];
 
     cards_text(cards, sizeof cards, p, false);
-    if (p->after.host_bytes)
+    if (strcmp(p->to, "host") == 0)
         snprintf(where, sizeof where, "%s of contents in its host memory", zr_text_bytes(host, p->after.host_bytes));
+    else if (strcmp(p->to, "nothing") == 0)
+        snprintf(where, sizeof where, "contents lost");
     else
-        snprintf(where, sizeof where, "no contents in host memory");
+        snprintf(where, sizeof where, "contents in %s", p->to);
     snprintf(out, size, "paused in %s: %s given back%s, %s%s%s", zr_text_time(took, p->took_ns),
              zr_text_bytes(given, p->after.bytes), cards, where, p->after.kept ? "; stays on its cards: " : "",
              p->after.kept ? zr_text_bytes(kept, p->after.kept) : "");
