@@ -336,7 +336,7 @@ static bool parse(const struct zr_command *c, zr_take_option *take_one, int argc
 
 /* The request in words; false: the folder cannot be used, which was said. */
 static bool pause_request(char *text, size_t size, const struct options *o, const struct zr_post *post, size_t count) {
-    char folder[512];
+    char folder[512] = "";
     const char *to = o->to;
 
     if (strcmp(to, "host") != 0 && strcmp(to, "nothing") != 0) {
