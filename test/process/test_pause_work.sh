@@ -157,6 +157,49 @@ a_job_whose_second_rank_refuses() {
         [ "$(cat "$dir"/said[01] | grep -c '^right after')" = 2 ]
 }
 
+# on_machine SETTINGS NAME PROGRAM...: under the preload, on one simulated machine; its input is $dir/NAME.
+on_machine() {
+    local settings=$1 name=$2
+    shift 2
+    rm -f "$dir/$name"
+    mkfifo "$dir/$name"
+    env ZEROUTE_ROOT="$dir/root" ZE_SIMGPU=devices:1,vram:96MiB,hint:on ZE_ENABLE_ALT_DRIVERS="$B/libze_simgpu.so" \
+        ZEROUTE_CONF="$settings" LD_PRELOAD="$B/libzeroute.so" "$@" <"$dir/$name" >"$dir/$name.said" 2>&1 &
+}
+
+until_ready() { # NAME
+    for ((i = 0; i < 600; i++)); do grep -q '^ready' "$dir/$1.said" && return; sleep 0.05; done
+    cat "$dir/$1.said"
+    return 1
+}
+
+who_has_taken_the_card_is_named() {
+    local first second code=0 waits
+    mkdir "$dir/root"
+    on_machine preset:observe,pause:on first "$B/test/process/pause_work" 1 90
+    first=$!
+    exec 7>"$dir/first"
+    until_ready first || return 1
+    "$Z" pause $first || return 1
+    on_machine preset:observe second "$B/test/process/run_work" keep 88 wait
+    second=$!
+    exec 8>"$dir/second"
+    until_ready second || return 1
+    "$Z" resume $first >"$dir/out" 2>&1 || code=$?
+    "$Z" resume --wait $first >"$dir/waited" 2>&1 &
+    waits=$!
+    for ((i = 0; i < 200; i++)); do grep -q 'run_work keep 88' "$dir/waited" && break; sleep 0.05; done
+    echo >&8
+    exec 8>&-
+    wait $waits || return 1
+    echo >&7
+    exec 7>&-
+    wait $first || return 1
+    cat "$dir/out" "$dir/waited" "$dir/first.said"
+    [ $code = 1 ] && grep -q 'stays paused' "$dir/out" && grep -q " $second .*run_work keep 88" "$dir/out" &&
+        grep -q 'resumed in' "$dir/waited" && grep -q '^right after' "$dir/first.said"
+}
+
 a_nearly_full_card_has_room() {
     begin devices:1,vram:96MiB 2 64 || return 1
     "$Z" pause "$pid" >"$dir/out" || { cat "$dir/out"; return 1; }
@@ -174,5 +217,6 @@ promise "commands that are killed do no harm" killed_commands_do_no_harm
 promise "a paused program ends when it is told to" a_paused_program_ends_when_it_is_told_to
 promise "a job whose second rank refuses goes on as a whole" a_job_whose_second_rank_refuses
 promise "doctor says that a program is paused" doctor_says_so
+promise "who has taken the card is named, and waited for if it is wanted" who_has_taken_the_card_is_named
 promise "a card that is nearly full has room for what it gave back" a_nearly_full_card_has_room
 kept
