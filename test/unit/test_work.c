@@ -217,6 +217,23 @@ START_TEST(a_chain_proves_nothing_once_a_signal_in_it_is_doubtful) {
 }
 END_TEST
 
+/* A counter that another submission has taken over says nothing of what the one before it waited for. */
+START_TEST(what_a_replaced_submission_waited_for_is_not_proven) {
+    uint64_t epoch;
+    int counter;
+
+    watch_work();
+    zr_work_event_made(&counter, NULL, true);
+    submit_with(&list_a, &event);
+    submit_after(&list_b, &event, &counter);
+    submit_with(&list_b, &counter);
+    epoch = zr_work_freed();
+    wait_for(&counter);
+    synchronize(&list_b);
+    ck_assert(!zr_work_is_idle(epoch));
+}
+END_TEST
+
 /* Adapters use an event again when what comes after it is done. */
 START_TEST(a_chain_whose_events_are_used_again_proves_as_before) {
     uint64_t epoch;
@@ -676,6 +693,7 @@ int main(void) {
     tcase_add_test(t, without_an_order_each_submission_needs_its_own_proof);
     tcase_add_test(t, commands_that_wait_for_each_other_are_proven_by_the_last_one);
     tcase_add_loop_test(t, a_chain_proves_nothing_once_a_signal_in_it_is_doubtful, 0, 4);
+    tcase_add_test(t, what_a_replaced_submission_waited_for_is_not_proven);
     tcase_add_test(t, a_chain_whose_events_are_used_again_proves_as_before);
     tcase_add_test(t, an_event_that_was_not_reset_proves_nothing);
     tcase_add_test(t, an_event_that_was_reset_while_its_signal_was_to_come_proves_nothing_any_more);
