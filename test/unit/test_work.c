@@ -217,6 +217,22 @@ START_TEST(a_chain_proves_nothing_once_a_signal_in_it_is_doubtful) {
 }
 END_TEST
 
+/* It was signalled by the host before the second command was told to wait for it. */
+START_TEST(waiting_for_a_doubtful_event_proves_nothing_of_it) {
+    uint64_t epoch;
+    int second;
+
+    watch_work();
+    zr_work_event_made(&second, &pool, false);
+    submit_with(&list_a, &event);
+    zr_work_signal_unknown(&event, false);
+    submit_after(&list_b, &event, &second);
+    epoch = zr_work_freed();
+    wait_for(&second);
+    ck_assert(!zr_work_is_idle(epoch));
+}
+END_TEST
+
 /* A counter that another submission has taken over says nothing of what the one before it waited for. */
 START_TEST(what_a_replaced_submission_waited_for_is_not_proven) {
     uint64_t epoch;
@@ -693,6 +709,7 @@ int main(void) {
     tcase_add_test(t, without_an_order_each_submission_needs_its_own_proof);
     tcase_add_test(t, commands_that_wait_for_each_other_are_proven_by_the_last_one);
     tcase_add_loop_test(t, a_chain_proves_nothing_once_a_signal_in_it_is_doubtful, 0, 4);
+    tcase_add_test(t, waiting_for_a_doubtful_event_proves_nothing_of_it);
     tcase_add_test(t, what_a_replaced_submission_waited_for_is_not_proven);
     tcase_add_test(t, a_chain_whose_events_are_used_again_proves_as_before);
     tcase_add_test(t, an_event_that_was_not_reset_proves_nothing);
