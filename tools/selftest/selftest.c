@@ -444,6 +444,7 @@ static struct zr_selftest_row *row_of(struct zr_selftest *t, const char *program
 
 /* What happens without zeroute is not its doing, and is worth knowing. Returns false if nothing can be compared. */
 static bool reference_is_good(struct zr_selftest *t, const struct zr_child *alone) {
+    const char *below = strcmp(alone->program.name, "sycl") ? "the driver" : "the SYCL runtime";
     struct zr_selftest_finding *f = NULL;
     const char *what;
     size_t at;
@@ -459,12 +460,12 @@ static bool reference_is_good(struct zr_selftest *t, const struct zr_child *alon
     }
     what = zr_contradiction(alone, &at);
     if (what) {
-        f = zr_selftest_finds(t, alone, NULL, "the driver alone: %s", what);
+        f = zr_selftest_finds(t, alone, NULL, "%s alone: %s", below, what);
         if (f)
             zr_without_paths(f->alone, sizeof f->alone, alone->line[at]);
     }
     if (alone->ending != ZR_ENDED)
-        zr_selftest_finds(t, alone, NULL, "the driver alone: %s", alone->why);
+        zr_selftest_finds(t, alone, NULL, "%s alone: %s", below, alone->why);
     return alone->ending == ZR_ENDED;
 }
 
