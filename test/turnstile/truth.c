@@ -79,7 +79,7 @@ static void look_at_allocations(uintptr_t p, bool wrong_free) {
     for (int t = 0; t < TS_THREADS; t++) {
         struct flight *other = &flights[t];
 
-        if (t == ts_self() || other->kind != ALLOCATING || other->gave != p)
+        if (t == ts_self() || other->kind != ALLOCATING || other->gave != p || other->doomed)
             continue;
         /* Between two atomic operations it may be registered: then this free is as good as one a moment later. */
         if ((truth_refuses() && !ts_atomics) || !wrong_free)
@@ -326,9 +326,11 @@ void truth_free_ends(ze_result_t result) {
     if (!f.p)
         return;
     if (result == ZE_RESULT_SUCCESS) {
+        bool excused = freed == NO_OWNER && (doom_allocations(f.p) || truth_inexact || f.robbed);
+
         if (freed != NO_OWNER)
             owners[freed].gone = truth_time();
-        else if (!truth_inexact && !f.robbed && !doom_allocations(f.p))
+        else if (!excused)
             ts_violation("a free of %p succeeded, but nobody owned it", (void *)f.p);
     } else if (f.target != NO_OWNER && is_alive(&owners[f.target]) && !owners[f.target].contested && !f.overlapped &&
                !f.refused && !owners[f.target].orphaned && !owners[f.target].doomed && !owners[f.target].past_us) {
