@@ -364,6 +364,7 @@ lint: all
 	test/lint/columns
 	test/lint/plain
 	test/lint/layers $(B)
+	test/turnstile/faults/run --apply
 	clang-format --dry-run -Werror $(filter %.c %.h %.cpp,$(shell git ls-files src include tools test examples 2>/dev/null))
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability \
 	  $(shell cppcheck --help 2>/dev/null | grep -q check-level && echo --check-level=exhaustive) \
