@@ -144,6 +144,19 @@ uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh) {
     return taken;
 }
 
+uint64_t zr_claims_own(unsigned device) {
+    uint64_t own;
+    int at;
+
+    zr_lock(&claim_lock);
+    memset(&drm, 0, sizeof drm);
+    zr_drm_add_own(&drm, zr_now(), 0);
+    at = zr_drm_find(&drm, device);
+    own = at < 0 ? UINT64_MAX : drm.card[at].vram;
+    zr_unlock(&claim_lock);
+    return own;
+}
+
 void zr_claims_words(unsigned device, char *out, size_t size) {
     uint64_t pci = zr_drm_address(device), most = 0, all = 0, pid = 0;
     int saved = errno;

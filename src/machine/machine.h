@@ -71,6 +71,8 @@ bool zr_claim(unsigned device, int64_t bytes);
  * processes. 0 if unknown.
  */
 uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh);
+/* What this process holds of a card by the kernel's count; UINT64_MAX if that is not known. */
+uint64_t zr_claims_own(unsigned device);
 /* What others hold of a card, who has most of it, in words; "" if that is not known. */
 void zr_claims_words(unsigned device, char *out, size_t size);
 void zr_claim_fork_child(void);

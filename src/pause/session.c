@@ -339,19 +339,16 @@ static bool add_need(struct zr_pausable *p, void *arg) {
  */
 static bool cards_have_room(char *why, size_t size) {
     struct need need = {{0}};
-    struct zr_drm drm = {0};
 
     zr_pausable_each(add_need, &need);
-    zr_drm_add(&drm, NULL);
     for (unsigned n = 0; n < ZR_DEVICES; n++) {
-        int at = zr_drm_find(&drm, n);
         uint32_t hook = 0;
         ze_device_handle_t device = zr_device_handle(n, &hook);
-        uint64_t own = at < 0 ? 0 : drm.card[at].vram, total, others;
+        uint64_t own = need.card[n] ? zr_claims_own(n) : 0, total, others;
         struct zr_op op = {.hook = hook};
         char who[300];
 
-        if (!need.card[n] || at < 0 || !device)
+        if (!need.card[n] || own == UINT64_MAX || !device)
             continue;
         total = zr_device_memory(&op, device);
         others = zr_claims_look(n, own, true);
@@ -482,7 +479,7 @@ bool zr_pause_request(const char *rest, char *reply, size_t size) {
         return request_refuse(reply, size, "another request is being carried out");
     resume_waits = false;
     if (!zr_pause_start())
-        done = request_refuse(reply, size, "no thread can be started");
+        done = request_refuse(reply, size, "the process ends, or no thread can be started");
     else if (__atomic_load_n(&state, __ATOMIC_SEQ_CST) == PAUSED)
         snprintf(reply, size, "ok paused already");
     else

@@ -30,7 +30,7 @@ promise "random programs of Level Zero give the same answers with pauses" \
     with_pauses test/differ/differ --settings pause --cards 1,2 --runs 2
 promise "random programs of SYCL give the same answers with pauses" \
     with_pauses test/differ/differ --program usm --settings pause --cards 2 --count 100
-torchlike=$(B=$B test/sycl/client torchlike 2026.2.0) || torchlike=
+torchlike=$(B=${B:-build} test/sycl/client torchlike 2026.2.0) || torchlike=
 client() {
     LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=$1 tools/bed/bed --on intel --cards 2 --runtime 2026.2.0 \
         "$torchlike" tensors copies more_tensors
