@@ -117,7 +117,8 @@ enum zeroute_record_refuser {
     ZEROUTE_REFUSED_BY_LIMIT,      /* the setting `limit`; aux is the limit in bytes */
     ZEROUTE_REFUSED_BY_HOST_FLOOR, /* the setting `host_floor`; aux is its value */
     ZEROUTE_REFUSED_BY_INJECT,     /* the setting `inject` */
-    ZEROUTE_REFUSED_BY_ZEROUTE     /* a double or interior free of a cached block, or no memory for our own books */
+    ZEROUTE_REFUSED_BY_ZEROUTE,    /* a double or interior free of a cached block, or no memory for our own books */
+    ZEROUTE_REFUSED_BY_GROUP_LIMIT /* the setting group_limit */
 };
 
 enum zeroute_record_event_flag {

@@ -152,12 +152,21 @@ struct zeroute_segment_header {
     uint32_t control_size;   /* 0, or header_size ends before it: the process takes no requests */
     uint64_t control_offset; /* of a zeroute_segment_control */
     uint64_t claims;         /* offset in the globals of 16 zeroute_segment_claim; 0: there are none */
+    uint64_t group;          /* offset in the globals of a zeroute_segment_group; 0: there is none */
 };
 
 /* What the writer holds of a card under limit:auto, or is about to take, so that others leave it. */
 struct zeroute_segment_claim {
     uint64_t card;           /* its PCI address plus one: domain << 16 | bus << 8 | device << 3 | function; 0: none */
     uint64_t blocks, unseen; /* bytes in blocks, and bytes that are in no block */
+};
+
+/* Of the same process: with whom it shares a limit, and what of each card it may take without a look at others. */
+struct zeroute_segment_group {
+    uint64_t id; /* a hash of the name of its group (group_limit); 0: none */
+    struct zeroute_segment_lease {
+        uint64_t bytes, until_ns; /* counts as taken until CLOCK_MONOTONIC says so */
+    } lease[16];
 };
 
 /*

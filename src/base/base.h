@@ -251,6 +251,8 @@ int zr_pages_protect(void *start, size_t bytes, int protection);
 size_t zr_read_file(const char *path, char *out, size_t size);
 /* The same below $ZEROUTE_ROOT, which moves /proc and /sys for tests. */
 size_t zr_read_system(const char *path, char *out, size_t size);
+/* Whether there is such a file or folder, below $ZEROUTE_ROOT. */
+bool zr_is_in_system(const char *path);
 /* FNV-1a. */
 static inline uint64_t zr_hash_bytes(const void *bytes, size_t length) {
     uint64_t hash = 14695981039346656037u;

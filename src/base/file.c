@@ -42,6 +42,12 @@ size_t zr_read_system(const char *path, char *out, size_t size) {
     return zr_read_file(rooted(path, full), out, size);
 }
 
+bool zr_is_in_system(const char *path) {
+    char full[512];
+
+    return faccessat(AT_FDCWD, rooted(path, full), F_OK, 0) == 0;
+}
+
 struct directory_entry { /* linux_dirent64 */
     uint64_t inode, offset;
     uint16_t length;

@@ -14,6 +14,8 @@
 #include <string.h>
 
 enum { HANDLES = 256, CARDS = 64, MODULES = 64 };
+/* Of a discrete card Intel's driver keeps a twentieth for itself. */
+enum { DRIVERS_PART = 20 };
 
 typedef uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
 
@@ -224,30 +226,61 @@ unsigned zr_device_number(struct zr_op *op, ze_device_handle_t device) {
     return likely(number != ZR_UNKNOWN_DEVICE) ? number : ask_driver_about(op, device);
 }
 
-static uint64_t memory_in_regions(struct zr_op *op, ze_device_handle_t device,
-                                  ze_device_memory_properties_t *region, uint32_t count) {
-    uint64_t total = 0;
+/* The device's regions: what programs are told of them, and what they are physically. */
+struct regions {
+    ze_device_memory_properties_t told[16];
+    ze_device_memory_ext_properties_t more[16];
+    uint64_t total, physical;
+};
 
-    for (uint32_t i = 0; i < count; i++)
-        region[i].stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
-    if (ZR_BELOW(op, zeDeviceGetMemoryProperties)(device, &count, region) != ZE_RESULT_SUCCESS)
-        return 0;
-    for (uint32_t i = 0; i < count; i++)
-        total += region[i].totalSize;
-    return total;
+static void sum_up(struct zr_op *op, ze_device_handle_t device, struct regions *r) {
+    uint32_t most = sizeof r->told / sizeof *r->told, count = most;
+
+    for (uint32_t i = 0; i < most; i++) {
+        r->told[i].stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
+        r->more[i].stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES;
+        r->told[i].pNext = &r->more[i];
+    }
+    if (ZR_BELOW(op, zeDeviceGetMemoryProperties)(device, &count, r->told) != ZE_RESULT_SUCCESS)
+        return;
+    for (uint32_t i = 0; i < count && i < most; i++) {
+        uint64_t told = r->told[i].totalSize, physical = r->more[i].physicalSize;
+
+        r->total += told;
+        r->physical += physical > told ? physical : told;
+    }
 }
 
 /* Not on the stack: a thread may have a small one. */
-uint64_t zr_device_memory(struct zr_op *op, ze_device_handle_t device) {
-    enum { REGIONS = 16 };
-    ze_device_memory_properties_t *region = zr_pages(REGIONS * sizeof *region);
-    uint64_t total;
+static void read_regions(struct zr_op *op, ze_device_handle_t device, uint64_t *total,
+                         uint64_t *physical) {
+    struct regions *r = zr_pages(sizeof *r);
 
-    if (!region)
-        return 0;
-    total = memory_in_regions(op, device, region, REGIONS);
-    zr_pages_back(region, REGIONS * sizeof *region);
+    *total = *physical = 0;
+    if (!r)
+        return;
+    sum_up(op, device, r);
+    *total = r->total;
+    *physical = r->physical;
+    zr_pages_back(r, sizeof *r);
+}
+
+uint64_t zr_device_memory(struct zr_op *op, ze_device_handle_t device) {
+    uint64_t total, physical;
+
+    read_regions(op, device, &total, &physical);
     return total;
+}
+
+uint64_t zr_device_usable(struct zr_op *op, ze_device_handle_t device) {
+    uint64_t total, physical;
+    ze_device_properties_t p;
+
+    read_regions(op, device, &total, &physical);
+    if (!properties(op, device, &p) || p.flags & ZE_DEVICE_PROPERTY_FLAG_INTEGRATED)
+        return total;
+    physical -= physical / DRIVERS_PART;
+    return total < physical ? total : physical;
 }
 
 /* --- Sysman ----------------------------------------------------------------------------------- */

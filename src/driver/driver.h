@@ -197,6 +197,11 @@ void zr_device_parts(struct zr_op *op, ze_device_handle_t root, const ze_device_
 ze_device_handle_t zr_device_handle(unsigned number, uint32_t *hook);
 /* The device's local memory, all regions together; 0 when the driver does not say. */
 uint64_t zr_device_memory(struct zr_op *op, ze_device_handle_t device);
+/*
+ * What programs can have of it: on a discrete card at most 95 % of the physical memory, because the
+ * driver keeps the rest for itself, whether it says so or not.
+ */
+uint64_t zr_device_usable(struct zr_op *op, ze_device_handle_t device);
 /* Memory modules of a device of Sysman, as they were enumerated. */
 void zr_device_modules(struct zr_op *op, zes_device_handle_t device,
                        const zes_mem_handle_t *modules, uint32_t count);

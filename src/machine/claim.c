@@ -15,6 +15,7 @@
 enum {
     PROCESSES = 65536,
     HELD = 256,
+    AHEAD = 64,
     OLD_NS = 1000000000,
     ABSENT_NS = 100000000,
     FRESH_NS = 5000000
@@ -56,24 +57,88 @@ static void scan_processes(struct zr_drm *d, uint64_t now) {
     scanned = now;
 }
 
+/* A look in progress, of which the caller gets `to`. */
 struct sum {
-    uint64_t pci, bytes;
+    uint64_t pci, now, group;
+    bool is_counted; /* the kernel tells of this card */
+    struct zr_look *to;
+    uint64_t own;                  /* what the kernel counts for this process */
+    struct zr_holder ahead[AHEAD]; /* what processes have announced and the kernel does not count */
+    unsigned ahead_count;
 };
 
-/* What a process has announced beyond what the kernel counts for it. */
-static void add_claim(const struct zeroute_segment_header *h,
-                      const struct zeroute_segment_claim *claims, void *arg) {
-    struct sum *to = arg;
+/* Notes that a process holds so much; of one that was noted before, the larger figure counts. */
+static void note_holder(struct zr_holder *holder, int pid, uint64_t bytes) {
+    unsigned i = 0;
+
+    while (i < ZR_HOLDERS - 1 && (holder[i].pid != pid || !holder[i].bytes))
+        i++;
+    if (holder[i].bytes >= bytes)
+        return;
+    for (; i > 0 && holder[i - 1].bytes < bytes; i--)
+        holder[i] = holder[i - 1];
+    holder[i] = (struct zr_holder){.pid = pid, .bytes = bytes};
+}
+
+/* What is leased to a process, if the lease has not ended. */
+static uint64_t leased_by(const struct zr_announcement *a, unsigned i, uint64_t now) {
+    const struct zeroute_segment_lease *l = &a->group->lease[i];
+
+    return now < l->until_ns ? l->bytes : 0;
+}
+
+/* What the kernel counts for a process that was seen in /proc. */
+static uint64_t counted_for(int pid, uint64_t pci) {
+    for (unsigned k = 0; pid && k < held_count; k++)
+        if (held[k].pid == (uint64_t)pid && held[k].pci == pci)
+            return held[k].vram;
+    return 0;
+}
+
+/* What a process has announced, and what of it the kernel does not count for it. */
+static void add_claim(const struct zr_announcement *a, void *arg) {
+    struct sum *s = arg;
+    bool is_ours = s->group && a->group->id == s->group;
 
     for (unsigned i = 0; i < ZR_DEVICES; i++) {
-        uint64_t more = claims[i].card == to->pci + 1 ? claims[i].blocks + claims[i].unseen : 0;
+        const struct zeroute_segment_claim *c = &a->claims[i];
+        uint64_t leased = leased_by(a, i, s->now);
+        uint64_t announced = c->blocks + c->unseen + leased, counted;
 
-        for (unsigned k = 0; more && k < held_count; k++)
-            if (held[k].pid == h->pid && held[k].pci == to->pci)
-                more = more > held[k].vram ? more - held[k].vram : 0;
-        if (more < UINT64_C(1) << 48)
-            to->bytes += more;
+        if (c->card != s->pci + 1 || !announced || announced >= UINT64_C(1) << 48)
+            continue;
+        s->to->leased += leased;
+        if (is_ours) {
+            s->to->group_others += announced;
+            note_holder(s->to->group_holder, a->pid, announced);
+        }
+        counted = counted_for(a->pid, s->pci);
+        if (!s->is_counted || announced <= counted)
+            continue;
+        note_holder(s->to->holder, a->pid, announced);
+        s->to->others += announced - counted;
+        if (s->ahead_count < AHEAD)
+            s->ahead[s->ahead_count++] =
+                (struct zr_holder){.pid = a->pid, .bytes = announced - counted};
     }
+}
+
+/* What others hold of a cgroup: what the kernel counts there but not for us, and what it does not
+ * count yet. */
+static void see_cgroup(const struct zr_cgroup *c, void *arg) {
+    struct sum *s = arg;
+    struct zr_look *to = s->to;
+    uint64_t others = c->current > s->own ? c->current - s->own : 0;
+
+    for (unsigned i = 0; i < s->ahead_count; i++)
+        if (s->ahead[i].pid && zr_cgroup_holds(c->name, s->ahead[i].pid))
+            others += s->ahead[i].bytes;
+    if (to->is_in_cgroup &&
+        to->cgroup.most - to->cgroup_others <= c->most - (others < c->most ? others : c->most))
+        return;
+    to->is_in_cgroup = true;
+    to->cgroup = *c;
+    to->cgroup_others = others < c->most ? others : c->most;
 }
 
 bool zr_claim(unsigned device, int64_t bytes) {
@@ -113,35 +178,45 @@ static int look_at_own(unsigned device, uint64_t now, uint64_t most_ns) {
     return zr_drm_find(&drm, device);
 }
 
-/* The caller holds the lock. */
-static uint64_t look_at_all(unsigned device, uint64_t blocks, uint64_t most_ns) {
-    uint64_t now = zr_now(), unseen;
-    struct sum sum = {.pci = zr_drm_address(device)};
-    int at = look_at_own(device, now, most_ns);
-
-    if (at < 0)
-        return 0;
-    unseen = drm.card[at].vram > blocks ? drm.card[at].vram - blocks : 0;
-    claim_announce(device, sum.pci, unseen);
-    if (!scanned || now - scanned > most_ns)
-        scan_processes(&drm, now);
+/* What the kernel counts for other processes. */
+static void add_held(struct sum *s, uint64_t most_ns) {
+    if (!scanned || s->now - scanned > most_ns)
+        scan_processes(&drm, s->now);
     for (unsigned k = 0; k < held_count; k++)
-        if (held[k].pci == sum.pci)
-            sum.bytes += held[k].vram;
-    zr_others_each(add_claim, &sum);
-    return sum.bytes + unseen;
+        if (held[k].pci == s->pci) {
+            s->to->others += held[k].vram;
+            note_holder(s->to->holder, (int)held[k].pid, held[k].vram);
+        }
 }
 
-uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh) {
-    int saved = errno;
-    uint64_t taken;
+/* The caller holds the lock. */
+static void look_at_all(unsigned device, uint64_t blocks, uint64_t most_ns, struct sum *s) {
+    int at = look_at_own(device, s->now, most_ns);
 
+    s->is_counted = at >= 0;
+    if (s->pci == ZR_NO_ADDRESS || (!s->is_counted && !s->group))
+        return;
+    s->own = s->is_counted ? drm.card[at].vram : blocks;
+    s->to->unseen = s->own > blocks ? s->own - blocks : 0;
+    claim_announce(device, s->pci, s->to->unseen);
+    if (s->is_counted)
+        add_held(s, most_ns);
+    zr_others_each(add_claim, s);
+    if (s->is_counted)
+        zr_cgroup_each(s->pci, see_cgroup, s);
+}
+
+void zr_claims_look(unsigned device, uint64_t blocks, bool fresh, struct zr_look *look) {
+    struct sum sum = {.pci = zr_drm_address(device), .now = zr_now(), .to = look};
+    int saved = errno;
+
+    *look = (struct zr_look){0};
     zr_stats_open(); /* not under the lock */
+    sum.group = zr_config.group_limit.set ? zr_group_id() : 0;
     zr_lock(&claim_lock);
-    taken = look_at_all(device, blocks, fresh ? FRESH_NS : OLD_NS);
+    look_at_all(device, blocks, fresh ? FRESH_NS : OLD_NS, &sum);
     zr_unlock(&claim_lock);
     errno = saved;
-    return taken;
 }
 
 uint64_t zr_claims_own(unsigned device) {
@@ -189,5 +264,7 @@ void zr_claim_fork_child(void) {
     scanned = 0;
     held_count = 0;
     zr_drm_fork_child();
+    zr_lease_fork_child();
+    zr_group_fork_child();
     zr_others_fork_child();
 }

@@ -29,8 +29,8 @@ uint64_t zr_drm_address(unsigned device) {
 
 /* --- fdinfo ----------------------------------------------------------------------------------- */
 
-/* "0000:03:00.0": domain, bus, device, function. */
-static uint64_t pci_of(const char *text) {
+/* Domain, bus, device, function. */
+uint64_t zr_drm_parse(const char *text) {
     static const unsigned char shift[] = {16, 8, 3, 0};
     uint64_t pci = 0;
 
@@ -106,7 +106,7 @@ static void read_line(struct client *c, const char *key) {
         return;
     value++;
     if (strncmp(key, "pdev:", 5) == 0)
-        c->pci = pci_of(value);
+        c->pci = zr_drm_parse(value);
     else if (strncmp(key, "client-id:", 10) == 0)
         c->id = zr_number(value);
     else if (strncmp(key, "total-vram", 10) == 0 || strncmp(key, "total-local", 11) == 0)

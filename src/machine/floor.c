@@ -9,6 +9,12 @@
 #define FLOOR_EVERY_BYTES                                                                          \
     ((uint64_t)64 << 20) /* and after how many bytes: a process may allocate fast */
 
+/* auto: what the kernel needs to go on. */
+#define FLOOR_PART 50
+#define FLOOR_LEAST ((uint64_t)512 << 20)
+/* A single block above 19.3 GiB was seen to need host pages (compute-runtime#998). */
+#define LARGEST_WITHOUT_HOST ((uint64_t)193 * ((uint64_t)1 << 30) / 10)
+
 /* What follows "Name:" in /proc/meminfo, "   123 kB", in bytes. */
 static uint64_t kilobytes_of(const char *text, const char *name) {
     const char *line = strstr(text, name);
@@ -70,28 +76,57 @@ uint64_t zr_host_available(void) {
 static uint64_t floor_of(uint64_t machine) {
     struct zr_amount floor = zr_config.host_floor;
 
+    if (floor.is_auto && machine != ZEROUTE_ABSENT)
+        return machine / FLOOR_PART > FLOOR_LEAST ? machine / FLOOR_PART : FLOOR_LEAST;
     if (!floor.percent_x100)
         return floor.bytes;
     return machine == ZEROUTE_ABSENT ? 0 : machine / 10000 * floor.percent_x100;
 }
 
-bool zr_host_refuses_slow(uint64_t bytes) {
-    static _Atomic uint64_t next, since, machine = ZEROUTE_ABSENT, available = ZEROUTE_ABSENT;
+static _Atomic uint64_t machine = ZEROUTE_ABSENT, available = ZEROUTE_ABSENT;
+static _Atomic bool tells_of_mirrors;
+
+static void look_at_host(void) {
+    char text[2048];
+
+    if (!zr_read_system("/proc/meminfo", text, sizeof text))
+        return;
+    machine = kilobytes_of(text, "MemTotal:");
+    available = kilobytes_of(text, "MemAvailable:");
+    tells_of_mirrors = strstr(text, "GPUActive:") != NULL;
+}
+
+static bool host_is_short(uint64_t bytes) {
+    uint64_t floor = floor_of(machine);
+
+    if (available == ZEROUTE_ABSENT)
+        return false;
+    if (!zr_config.host_floor.is_auto)
+        return available < floor;
+    if (bytes <= LARGEST_WITHOUT_HOST && !tells_of_mirrors)
+        return false;
+    return available < floor + bytes;
+}
+
+bool zr_host_refuses_slow(uint64_t bytes, bool is_mirrored) {
+    static _Atomic uint64_t next, since;
     uint64_t now = zr_now();
     int saved = errno;
-    char text[512]; /* these are among the first lines */
-    bool refuse;
 
+    /* Device memory by itself takes no host memory: auto does not refuse what needs none. */
+    if (zr_config.host_floor.is_auto && bytes <= LARGEST_WITHOUT_HOST && !is_mirrored)
+        return false;
     since += bytes;
     if (now >= next || since >= FLOOR_EVERY_BYTES) {
         next = now + FLOOR_EVERY_NS;
         since = 0;
-        if (zr_read_system("/proc/meminfo", text, sizeof text)) {
-            machine = kilobytes_of(text, "MemTotal:");
-            available = kilobytes_of(text, "MemAvailable:");
-        }
+        look_at_host();
     }
-    refuse = available < floor_of(machine);
     errno = saved;
-    return refuse;
+    return host_is_short(bytes);
+}
+
+void zr_host_room(uint64_t *floor, uint64_t *left) {
+    *floor = floor_of(machine);
+    *left = available == ZEROUTE_ABSENT ? 0 : available;
 }

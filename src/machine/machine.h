@@ -11,6 +11,8 @@
 
 #pragma GCC visibility push(hidden)
 
+enum { ZR_CGROUP_NAME = 256 };
+
 /* --- drm.c: what the kernel counts on the cards, per process ---------------------------------- */
 
 struct zr_drm {
@@ -34,6 +36,8 @@ void zr_drm_fork_child(void);
 int zr_drm_find(const struct zr_drm *d, unsigned device);
 /* Notes the PCI address that the driver reports for a device. */
 void zr_drm_name(unsigned device, uint64_t pci);
+/* Parses "0000:03:00.0". */
+uint64_t zr_drm_parse(const char *text);
 /*
  * The PCI address of a device; ZR_NO_ADDRESS if it was not told, or was told of another device too.
  */
@@ -47,15 +51,35 @@ uint64_t zr_drm_address(unsigned device);
  * is.
  */
 void zr_process_words(int pid, char *out, size_t size);
+/* What another process has announced. */
+struct zr_announcement {
+    int pid; /* as we number processes; 0: it is of a PID namespace that we do not see */
+    const struct zeroute_segment_claim *claims;
+    const struct zeroute_segment_group *group; /* all zero if it has none */
+};
 /*
  * Calls see() for each live segment but our own, with what its process has announced. Looks at live
  * segments alone as long as none was made or removed: some 10 us each. The caller holds a lock of
  * its own around all calls.
  */
-void zr_others_each(void (*see)(const struct zeroute_segment_header *h,
-                                const struct zeroute_segment_claim *claims, void *arg),
-                    void *arg);
+void zr_others_each(void (*see)(const struct zr_announcement *a, void *arg), void *arg);
 void zr_others_fork_child(void);
+
+/* --- cgroup.c: dmem, the kernel's controller of device memory --------------------------------- */
+
+/* A cgroup above a process that limits what all processes below it hold of a card. */
+struct zr_cgroup {
+    uint64_t most, current;    /* bytes: dmem.max, dmem.current */
+    char name[ZR_CGROUP_NAME]; /* "/a/b"; empty for the root of what the process sees */
+};
+/*
+ * Calls see() for each cgroup of this process that limits the memory of this card, the innermost
+ * first. Nothing is remembered: a process can be moved, and a limit be changed. Some 5 us for each
+ * level. The caller holds a lock of its own around all calls.
+ */
+void zr_cgroup_each(uint64_t pci, void (*see)(const struct zr_cgroup *c, void *arg), void *arg);
+/* Whether a process is in a cgroup of this name or below it. */
+bool zr_cgroup_holds(const char *name, int pid);
 
 /* --- claim.c: what all processes have of a card ----------------------------------------------- */
 
@@ -64,13 +88,32 @@ void zr_others_fork_child(void);
  * Returns false, and has announced nothing, without a segment.
  */
 bool zr_claim(unsigned device, int64_t bytes);
+
+enum { ZR_HOLDERS = 3 };
+struct zr_holder {
+    int pid; /* 0: of another PID namespace */
+    uint64_t bytes;
+};
+
+/* What stands between the blocks of this process and a whole card. All zero if nothing is known. */
+struct zr_look {
+    uint64_t leased; /* of others, group and cgroup_others at most: what they do not have yet */
+    uint64_t unseen; /* what this process has of the card in none of its blocks */
+    uint64_t others; /* what other processes hold or have announced, whichever is more */
+    struct zr_holder holder[ZR_HOLDERS]; /* the largest of them, the largest first */
+    /* What other processes of our group have announced, and the largest of them. */
+    uint64_t group_others;
+    struct zr_holder group_holder[ZR_HOLDERS];
+    /* Of the cgroup that leaves least: it, and what others in it hold or have announced. */
+    bool is_in_cgroup; /* false: none limits this card */
+    struct zr_cgroup cgroup;
+    uint64_t cgroup_others;
+};
 /*
- * How much of the card is not available to our blocks, which hold `blocks` bytes so far: other
- * memory of this process, and what other processes hold or have announced, whichever is more. The
- * kernel is asked about those once a second, or now if `fresh`: 2 us per descriptor of this user's
- * processes. 0 if unknown.
+ * Looks at a card, of which our blocks hold `blocks` bytes so far. The kernel is asked about other
+ * processes once a second, or now if `fresh`: 2 us per descriptor of this user's processes.
  */
-uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh);
+void zr_claims_look(unsigned device, uint64_t blocks, bool fresh, struct zr_look *look);
 /* What this process holds of a card by the kernel's count; UINT64_MAX if that is not known. */
 uint64_t zr_claims_own(unsigned device);
 /* What others hold of a card, who has most of it, in words; "" if that is not known. */
@@ -129,6 +172,36 @@ struct zr_unclosed {
 bool zr_share_unclosed(struct zr_unclosed *out);
 void zr_sharing_fork_child(void);
 
+/* --- lease.c: what may be taken without a look ------------------------------------------------ */
+
+enum { ZR_LEASE_NS = 10000000 };
+/*
+ * Takes from the lease what the caller has announced already. Returns false if it does not suffice
+ * or has ended. A few atomic operations, and a look at the clock.
+ */
+bool zr_lease_use(unsigned device, uint64_t bytes);
+/* Gives back to the lease, as far as it was announced, what was freed and is announced no more. */
+void zr_lease_return(unsigned device, uint64_t bytes);
+/*
+ * Ends the lease and announces a new one, of which nothing can be used before zr_lease_grant(). The
+ * caller looks at others in between. Returns false if another thread does so.
+ */
+bool zr_lease_ask(unsigned device, uint64_t bytes);
+void zr_lease_grant(unsigned device, bool granted);
+/* Ends the lease, unless a thread is about to make one. */
+void zr_lease_end(unsigned device);
+/* What is announced beyond the blocks. */
+uint64_t zr_lease_announced(unsigned device);
+void zr_lease_fork_child(void);
+
+/* --- group.c: who shares a limit (group_limit) ------------------------------------------------ */
+
+/* The name of this process's group: of the setting, the job or the container. */
+void zr_group_name(char *out, size_t size);
+/* A hash of it, announced in the segment; 0 without one. The first call takes some 20 us. */
+uint64_t zr_group_id(void);
+void zr_group_fork_child(void);
+
 /* --- floor.c: host_floor ---------------------------------------------------------------------- */
 
 /*
@@ -136,11 +209,17 @@ void zr_sharing_fork_child(void);
  * leaves, whichever is less. UINT64_MAX if it is not known. Some 50 us.
  */
 uint64_t zr_host_available(void);
-bool zr_host_refuses_slow(uint64_t bytes);
-/* Whether a device allocation must fail with OUT_OF_HOST_MEMORY now; counted. */
-static inline bool zr_host_refuses(uint64_t bytes) {
-    return unlikely(zr_config.host_floor.set) && zr_host_refuses_slow(bytes);
+bool zr_host_refuses_slow(uint64_t bytes, bool is_mirrored);
+/*
+ * Whether a device allocation must fail with OUT_OF_HOST_MEMORY now. With host_floor:auto only if
+ * its backing needs host pages: a block that will be mirrored, where the kernel does that, and one
+ * that is too large to do without.
+ */
+static inline bool zr_host_refuses(uint64_t bytes, bool is_mirrored) {
+    return unlikely(zr_config.host_floor.set) && zr_host_refuses_slow(bytes, is_mirrored);
 }
+/* The floor in bytes, and MemAvailable as it was seen last. */
+void zr_host_room(uint64_t *floor, uint64_t *left);
 
 #pragma GCC visibility pop
 

@@ -59,13 +59,27 @@ static struct zr_descriptor open_segment(int directory, const char *name) {
 /* --- announcements ---------------------------------------------------------------------------- */
 
 struct look {
-    void (*see)(const struct zeroute_segment_header *h, const struct zeroute_segment_claim *claims,
-                void *arg);
+    void (*see)(const struct zr_announcement *a, void *arg);
     void *arg;
     struct listing *listing; /* NULL: there is no room to remember this directory */
 };
 
+static bool has_claims(const struct zeroute_segment_header *h) {
+    return h->layout == ZEROUTE_SEGMENT_LAYOUT && h->claims &&
+           h->header_size >= offsetof(struct zeroute_segment_header, group);
+}
+
+/* A process of an older version has none. */
+static bool read_group(const struct zr_descriptor *segment, const struct zeroute_segment_header *h,
+                       struct zeroute_segment_group *group) {
+    if (h->header_size < sizeof *h || !h->group)
+        return true;
+    return pread(segment->fd, group, sizeof *group, (off_t)(h->globals_offset + h->group)) ==
+           sizeof *group;
+}
+
 static enum life look_at(const struct look *l, int directory, const char *name) {
+    struct zeroute_segment_group group = {0};
     struct zeroute_segment_claim claims[ZR_DEVICES];
     struct zr_descriptor segment = open_segment(directory, name);
     struct zeroute_segment_header h;
@@ -75,11 +89,11 @@ static enum life look_at(const struct look *l, int directory, const char *name) 
     if (segment.fd < 0)
         return DEAD;
     life = life_of(&segment, &h, &writer);
-    if (life == LIVE && h.layout == ZEROUTE_SEGMENT_LAYOUT && h.header_size >= sizeof h &&
-        h.claims &&
+    /* What a process takes from its lease it has announced before: the lease is read first. */
+    if (life == LIVE && has_claims(&h) && read_group(&segment, &h, &group) &&
         pread(segment.fd, claims, sizeof claims, (off_t)(h.globals_offset + h.claims)) ==
             sizeof claims)
-        l->see(&h, claims, l->arg);
+        l->see(&(struct zr_announcement){.pid = writer, .claims = claims, .group = &group}, l->arg);
     zr_descriptor_close(&segment);
     return life;
 }
@@ -149,9 +163,7 @@ static void look_into(int directory, void *arg) {
     zr_each_entry_of(directory, UINT_MAX, look_and_remember, l);
 }
 
-void zr_others_each(void (*see)(const struct zeroute_segment_header *h,
-                                const struct zeroute_segment_claim *claims, void *arg),
-                    void *arg) {
+void zr_others_each(void (*see)(const struct zr_announcement *a, void *arg), void *arg) {
     zr_directory_each(look_into, &(struct look){.see = see, .arg = arg});
 }
 

@@ -346,12 +346,14 @@ static bool cards_have_room(char *why, size_t size) {
         ze_device_handle_t device = zr_device_handle(n, &hook);
         uint64_t own = need.card[n] ? zr_claims_own(n) : 0, total, others;
         struct zr_op op = {.hook = hook};
+        struct zr_look look;
         char who[300];
 
         if (!need.card[n] || own == UINT64_MAX || !device)
             continue;
         total = zr_device_memory(&op, device);
-        others = zr_claims_look(n, own, true);
+        zr_claims_look(n, own, true, &look);
+        others = look.others + look.unseen;
         if (!total || own + others + need.card[n] <= total)
             continue;
         zr_claims_words(n, who, sizeof who);

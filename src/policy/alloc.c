@@ -154,7 +154,7 @@ static size_t reserve_for(const struct zr_key *key, size_t size) {
 
     bool takes = zr_policy_caches(key->account, held);
 
-    if (unlikely(zr_config.limit.set) && key->kind == ZR_KIND_DEVICE &&
+    if (zr_limit_is_set() && key->kind == ZR_KIND_DEVICE &&
         size > zr_limit_of(key->account) / EXACT_PART)
         return size;
     return takes ? held : size;
@@ -214,16 +214,15 @@ static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_all
     ze_result_t result;
 
     op->refused_by = ZR_REFUSED_BY_DRIVER;
-    if (unlikely(zr_config.limit.set) && is_limited(a->kind)) {
+    if (zr_limit_is_set() && is_limited(a->kind)) {
         /* What the driver would refuse anyway is left to it. */
         bool hopeless =
             !a->context || !a->desc || !size || a->alignment & (a->alignment - 1) || size >> 44;
 
-        if (!hopeless && !zr_limit_take(&op->charge, number, size)) {
-            op->refused_by = ZR_REFUSED_BY_LIMIT;
+        if (!hopeless && !zr_limit_take(op, number, size))
             return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
-        }
     }
+    op->refused_by = ZR_REFUSED_BY_DRIVER;
     if (a->kind != ZR_KIND_PHYSICAL)
         zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
     result = call_driver(op, a, size);
@@ -473,10 +472,11 @@ static bool charge_with_room(struct zr_op *op, unsigned number, size_t size) {
     bool charged;
 
     do {
-        charged = zr_limit_take(&op->charge, number, size);
+        charged = zr_limit_take(op, number, size);
     } while (
         zr_room_again(&room, charged ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY));
-    op->refused_by = charged ? ZR_REFUSED_BY_DRIVER : ZR_REFUSED_BY_LIMIT;
+    if (charged)
+        op->refused_by = ZR_REFUSED_BY_DRIVER;
     return charged;
 }
 

@@ -160,9 +160,24 @@ uint64_t zr_policy_trim(unsigned number);
 /* --- limit.c: what the process has of each device, and the setting `limit` -------------------- */
 /* The limit in bytes; UINT64_MAX if there is none. */
 uint64_t zr_limit_of(unsigned number);
-/* Called before the driver is asked for memory; returns false if that would exceed the limit. Free
- * without a limit. */
-bool zr_limit_take(struct zr_charge *charge, unsigned number, uint64_t bytes);
+/* Whether a setting limits what the process may take of a device. */
+static inline bool zr_limit_is_set(void) {
+    return unlikely(zr_config.limit.set | zr_config.group_limit.set);
+}
+/* What leaves least of a card. */
+enum zr_bound { ZR_BOUND_CARD, ZR_BOUND_OTHERS, ZR_BOUND_CGROUP, ZR_BOUND_GROUP, ZR_BOUND_LIMIT };
+struct zr_share {
+    uint64_t bytes; /* what the blocks of this process may be together; UINT64_MAX: not known */
+    enum zr_bound bound;
+    uint64_t card; /* its memory less the driver's own share; 0: not known */
+    struct zr_look look;
+};
+/* What is left of a card to the blocks of this process, which are so large, looked at now. Takes
+ * some 100 us. */
+void zr_limit_share(unsigned number, uint64_t blocks, struct zr_share *share);
+/* Called before the driver is asked for memory; charges it to the operation. Returns false if that
+ * would exceed a limit, and op->refused_by says which. Free without a limit. */
+bool zr_limit_take(struct zr_op *op, unsigned number, uint64_t bytes);
 /* Undoes a charge by what it recorded; nothing is charged any more. */
 void zr_charge_undo(struct zr_charge *charge);
 /*
@@ -191,6 +206,11 @@ void zr_limit_report(unsigned number, uint64_t *total, uint64_t *free);
 void zr_limit_report_part(unsigned number, uint64_t *remaining, uint64_t *total);
 /* The same for a memory module of Sysman. */
 void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *free);
+/*
+ * free_memory:checked, and the driver has refused to say how much memory is free: the kernel's
+ * figure. Returns false if it is not known.
+ */
+bool zr_limit_answer(unsigned number, uint64_t *total, uint64_t *free);
 /* cache_limit of a device: 2 % of its memory or 256 MiB, the larger, unless the user says
  * otherwise. */
 uint64_t zr_cache_share(unsigned number);
@@ -251,14 +271,14 @@ ze_result_t zr_refused(struct zr_op *op, enum zr_entry entry, unsigned number, u
 /* A setting refuses, with the code of its line in base/refusals.def. */
 ze_result_t zr_refuse(struct zr_op *op, enum zr_refuser who, enum zr_entry entry, unsigned number,
                       uint64_t bytes);
+bool zr_floor_refuses_slow(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes,
+                           ze_result_t *result);
 /* Whether host_floor refuses this: then *result is the answer. Does nothing within a retry loop: it
  * was asked before. */
 static inline bool zr_floor_refuses(struct zr_op *op, enum zr_entry entry, unsigned number,
                                     uint64_t bytes, ze_result_t *result) {
-    if (likely(!zr_config.host_floor.set) || zr_op_rooms(op) || !zr_host_refuses(bytes))
-        return false;
-    *result = zr_refuse(op, ZR_REFUSED_BY_HOST_FLOOR, entry, number, bytes);
-    return true;
+    return unlikely(zr_config.host_floor.set) &&
+           zr_floor_refuses_slow(op, entry, number, bytes, result);
 }
 void zr_shortage_process_end(void);
 void zr_shortage_fork_child(void);
@@ -380,6 +400,9 @@ ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context,
                               ze_device_handle_t device, void *ptr, size_t size);
 ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context,
                                ze_device_handle_t device, void *ptr, size_t size);
+/* Whether the blocks of this process are made resident on peers, which mirrors them in host memory
+ * where the driver defers their backing. */
+bool zr_residency_mirrors(void);
 /* Whether residency:owner applies to this caller. */
 bool zr_residency_skips(const struct zr_op *op);
 /*

@@ -18,6 +18,7 @@ static const struct change {
     const char *why_not;   /* why it cannot be changed, or NULL */
 } changes[] = {
     {"limit", zr_limit_changed, NULL},
+    {"group_limit", zr_limit_changed, NULL},
     {"residency", NULL, NULL},
     {"cache", zr_cache_changed, NULL},
     {"cache_limit", zr_cache_changed, NULL},
@@ -27,6 +28,7 @@ static const struct change {
     {"record", NULL, NULL},
     {"route", NULL, "a block must be freed on the way that it was allocated"},
     {"backing", NULL, "the driver reads its keys once, when it starts"},
+    {"group", NULL, "its processes know each other by it from the start"},
     {"guard", NULL, "the runtime has asked for its functions when it started"},
     {"stats", NULL, "the segment that this request was read from is the statistics"},
 };

@@ -94,6 +94,14 @@ static bool is_listed(const char *list, const char *library) {
     return false;
 }
 
+/* A program that has made a block resident on a peer does so with all. */
+static bool has_peers; /* atomic */
+
+bool zr_residency_mirrors(void) {
+    return __atomic_load_n(&has_peers, __ATOMIC_RELAXED) &&
+           zr_config.residency != ZR_RESIDENCY_OWNER && zr_config.backing != ZR_BACKING_EAGER;
+}
+
 bool zr_residency_skips(const struct zr_op *op) {
     const char *through = zr_config.peer_callers;
 
@@ -174,6 +182,7 @@ ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context,
     if (!b || result != ZE_RESULT_SUCCESS)
         return result;
     if (peer) {
+        __atomic_store_n(&has_peers, true, __ATOMIC_RELAXED);
         zr_count(ZR_F_RESIDENCY_PEER_GRANTED_CALLS, 1);
         zr_count(ZR_F_RESIDENCY_PEER_GRANTED_BYTES, size);
     }

@@ -208,9 +208,12 @@ static const struct {
 
 /* What a setting allows, for the record. */
 static uint64_t bound_of(enum zr_refuser who, unsigned number) {
-    if (who == ZR_REFUSED_BY_LIMIT)
+    uint64_t floor, left;
+
+    if (who == ZR_REFUSED_BY_LIMIT || who == ZR_REFUSED_BY_GROUP_LIMIT)
         return zr_limit_of(number);
-    return who == ZR_REFUSED_BY_HOST_FLOOR ? zr_config.host_floor.bytes : 0;
+    zr_host_room(&floor, &left);
+    return who == ZR_REFUSED_BY_HOST_FLOOR ? floor : 0;
 }
 
 /* On a card that is full a higher limit gives nothing. */
@@ -228,13 +231,89 @@ struct shortage {
     unsigned number;
     uint64_t bytes;
     ze_result_t code;
-    uint64_t total, others; /* of the card: its memory, and what others have of it; 0: not known */
+    uint64_t total; /* memory of the card; 0: not known */
+    struct zr_share share;
 };
+
+/* The largest of the other processes. Their names are what they say of themselves. */
+static void put_holders(const struct zr_holder *holder, char *out) {
+    char a[BYTES], path[32], name[24];
+
+    for (unsigned i = 0; i < ZR_HOLDERS && holder[i].bytes; i++) {
+        int pid = holder[i].pid;
+
+        if (!pid) {
+            append(out, "\n    %-24s %10s", "of another PID namespace",
+                   text_of(a, holder[i].bytes));
+            continue;
+        }
+        snprintf(path, sizeof path, "/proc/%d/comm", pid);
+        name[zr_read_system(path, name, sizeof name) ? strcspn(name, "\n") : 0] = '\0';
+        append(out, "\n    %8d %-15.15s %10s", pid, zr_printable(name),
+               text_of(a, holder[i].bytes));
+    }
+}
+
+/* Which of the bounds of limit:auto it was, with its figure. */
+static void put_bound(const struct shortage *s, char *out) {
+    const struct zr_look *look = &s->share.look;
+    char a[BYTES], b[BYTES], name[ZR_CGROUP_NAME];
+
+    append(out, "\n  limit     %s (auto), because of ", text_of(a, s->share.bytes));
+    switch (s->share.bound) {
+    case ZR_BOUND_CGROUP:
+        snprintf(name, sizeof name, "%s", *look->cgroup.name ? look->cgroup.name : "/");
+        append(out, "the cgroup %.120s: its dmem.max is %s", zr_printable(name),
+               text_of(a, look->cgroup.most));
+        if (look->cgroup_others)
+            append(out, ", others in it have %s", text_of(b, look->cgroup_others));
+        return;
+    case ZR_BOUND_OTHERS:
+        append(out, "other processes, which have %s of the card:", text_of(a, look->others));
+        put_holders(look->holder, out);
+        return;
+    case ZR_BOUND_GROUP:
+    case ZR_BOUND_LIMIT:
+    case ZR_BOUND_CARD:
+        append(out, "the size of the card");
+        if (s->total > s->share.card)
+            append(out, ", of which the driver keeps %s", text_of(a, s->total - s->share.card));
+    }
+}
+
+/* Why device memory needs memory of the host. */
+static void put_floor(const struct shortage *s, char *out) {
+    uint64_t floor, left;
+    char a[BYTES], b[BYTES];
+
+    zr_host_room(&floor, &left);
+    append(out, "\n  host      %s available, of which %s are left to the kernel", text_of(a, left),
+           text_of(b, floor));
+    if (zr_config.host_floor.is_auto && zr_residency_mirrors())
+        append(out, "\n            the process makes its blocks resident on other cards: each is "
+                    "mirrored in host memory");
+    else if (zr_config.host_floor.is_auto)
+        append(out, "\n            a block as large as this needs host memory of its size (%s)",
+               text_of(a, s->bytes));
+}
+
+/* With whom a limit is shared. */
+static void put_group(const struct shortage *s, char *out) {
+    char a[BYTES], name[200];
+
+    zr_group_name(name, sizeof name);
+    append(out, "\n  limit     %s, because of the group %.80s", text_of(a, s->share.bytes),
+           zr_printable(name));
+    if (s->share.look.group_others)
+        append(out, ": other processes of it have %s:", text_of(a, s->share.look.group_others));
+    put_holders(s->share.look.group_holder, out);
+}
 
 static void print_explanation(const struct shortage *s, struct walk *w) {
     const char *host = s->code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY ? "out of host memory"
                                                                      : "out of device memory";
     bool by_runtime = s->op->pooled || !s->op->library;
+    uint64_t others = s->share.look.others + s->share.look.unseen;
     char text[ZR_TEXT_ROOM] = "", a[BYTES], b[BYTES];
 
     append(text, "out of memory: %s refused %s", refusers[s->who].who, text_of(a, s->bytes));
@@ -245,14 +324,18 @@ static void print_explanation(const struct shortage *s, struct walk *w) {
     append(text, "\n  answer    0x%x (%s)", (uint32_t)s->code, host);
     append(text, "\n  held      %s by the process, %s in the cache", text_of(a, w->live.bytes),
            text_of(b, w->cached));
-    if (s->who == ZR_REFUSED_BY_LIMIT)
-        append(text, "\n  limit     %s%s", text_of(a, zr_limit_of(s->number)),
-               zr_config.limit.is_auto ? " (auto: what other processes leave to it of the card)"
-                                       : "");
+    if (s->who == ZR_REFUSED_BY_HOST_FLOOR)
+        put_floor(s, text);
+    else if (s->who == ZR_REFUSED_BY_GROUP_LIMIT)
+        put_group(s, text);
+    else if (s->who == ZR_REFUSED_BY_LIMIT && zr_config.limit.is_auto)
+        put_bound(s, text);
+    else if (s->who == ZR_REFUSED_BY_LIMIT)
+        append(text, "\n  limit     %s", text_of(a, zr_limit_of(s->number)));
     if (s->total)
         append(text, "\n  card      %s", text_of(a, s->total));
-    if (s->total && s->others)
-        append(text, ", %s of it with other processes and the driver", text_of(a, s->others));
+    if (s->total && others)
+        append(text, ", %s of it with other processes and the driver", text_of(a, others));
     if (w->live.groups)
         append(text, "\n  largest groups by caller and size of block:");
     put_groups(&w->live, text);
@@ -273,7 +356,11 @@ static void look_at_card(struct shortage *s, const struct walk *w) {
     if (!device)
         return;
     s->total = zr_device_memory(&own, device);
-    s->others = zr_claims_look(w->number, w->live.bytes + w->cached, true);
+    zr_limit_share(w->number, w->live.bytes + w->cached, &s->share);
+    /* Without the others it would not fit either. */
+    if (s->share.bound == ZR_BOUND_OTHERS &&
+        w->live.bytes + w->cached + s->bytes + s->share.look.unseen > s->share.card)
+        s->share.bound = ZR_BOUND_CARD;
 }
 
 /* Once per reason. */
@@ -320,6 +407,14 @@ ZR_COLD ze_result_t zr_refuse(struct zr_op *op, enum zr_refuser who, enum zr_ent
                               unsigned number, uint64_t bytes) {
     op->refused_by = (uint8_t)who;
     return zr_refused(op, entry, number, bytes, (ze_result_t)refusers[who].code);
+}
+
+ZR_COLD bool zr_floor_refuses_slow(struct zr_op *op, enum zr_entry entry, unsigned number,
+                                   uint64_t bytes, ze_result_t *result) {
+    if (zr_op_rooms(op) || !zr_host_refuses(bytes, zr_residency_mirrors()))
+        return false;
+    *result = zr_refuse(op, ZR_REFUSED_BY_HOST_FLOOR, entry, number, bytes);
+    return true;
 }
 
 /* --- the end of the process ------------------------------------------------------------------- */

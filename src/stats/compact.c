@@ -253,6 +253,7 @@ static void header_point(struct compact *c) {
     h->control_size = 0;
     h->control_offset = 0;
     h->claims = 0;
+    h->group = 0;
 }
 
 static bool file_write(int fd, struct compact *c) {

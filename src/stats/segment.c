@@ -228,6 +228,7 @@ static void header_describe(struct zeroute_segment_header *h) {
     h->shard_activity = offsetof(struct zr_shard, activity);
     h->buckets = ZEROUTE_BUCKETS;
     h->claims = offsetof(struct zr_globals, claims);
+    h->group = offsetof(struct zr_globals, group);
     h->fingerprint_offset = FINGERPRINT_AT;
     h->fingerprint_size = ZR_FINGERPRINT_SIZE;
     h->control_offset = CONTROL_AT;

@@ -100,6 +100,7 @@ struct zr_globals {
     uint64_t gauges[ZR_GAUGES];
     uint64_t cards[ZR_DEVICES][ZR_CARD_FIGURES];
     struct zeroute_segment_claim claims[ZR_DEVICES];
+    struct zeroute_segment_group group;
     struct {
         struct zeroute_segment_text head;
         char text[ZR_TEXT_ROOM];

@@ -25,16 +25,41 @@ ze_result_t zr_on_zeDeviceGetSubDevices(struct zr_arrival from, ze_device_handle
     return result;
 }
 
+/*
+ * A driver that does not know the question leaves the answer as it was: under free_memory:checked a
+ * value that no card can have shows that. Returns what was there.
+ */
+static uint64_t await_answer(struct zr_ze_usable_memory *usable) {
+    uint64_t before = usable->bytes;
+
+    if (zr_config.free_memory == ZR_FREE_MEMORY_CHECKED)
+        usable->bytes = UINT64_MAX;
+    return before;
+}
+
+static void see_answer(struct zr_ze_usable_memory *usable, uint64_t before, unsigned number,
+                       ze_result_t result) {
+    uint64_t total;
+
+    if (zr_config.free_memory != ZR_FREE_MEMORY_CHECKED || usable->bytes != UINT64_MAX)
+        return;
+    if (result != ZE_RESULT_SUCCESS || !zr_limit_answer(number, &total, &usable->bytes))
+        usable->bytes = before;
+}
+
 /* Caps the largest block at the limit. A chained structure may ask how much memory is free. */
 ze_result_t zr_on_zeDeviceGetProperties(struct zr_arrival from, ze_device_handle_t device,
                                         ze_device_properties_t *properties) {
     ZR_ENTER_OR_RETURN(zeDeviceGetProperties, (device, properties));
     struct zr_ze_usable_memory *usable = zr_chained(properties, ZR_STYPE_DEVICE_USABLEMEM_SIZE);
-    bool asks = usable || (properties && zr_config.limit.set);
+    bool asks = usable || (properties && zr_limit_is_set());
     unsigned number = asks ? zr_device_number(&op, device) : ZR_UNKNOWN_DEVICE;
     if (usable && number != ZR_UNKNOWN_DEVICE)
         zr_policy_trim(number);
+    uint64_t before = usable ? await_answer(usable) : 0;
     ze_result_t result = ZR_DOWN(&op, zeDeviceGetProperties, 0, (device, properties));
+    if (usable)
+        see_answer(usable, before, number, result);
     if (result == ZE_RESULT_SUCCESS && asks)
         zr_limit_report(number, number == ZR_UNKNOWN_DEVICE ? NULL : &properties->maxMemAllocSize,
                         usable ? &usable->bytes : NULL);
@@ -91,7 +116,12 @@ ze_result_t zr_on_zesMemoryGetState(struct zr_arrival from, zes_mem_handle_t mem
     if (!zr_device_of_module(memory, &number, &among) || number != ZR_UNKNOWN_DEVICE)
         zr_policy_trim(number);
     ze_result_t result = ZR_DOWN(&op, zesMemoryGetState, 0, (memory, state));
-    if (result == ZE_RESULT_SUCCESS && state)
+    if (result == ZE_RESULT_SUCCESS && state) {
         zr_limit_report_module(memory, &state->size, &state->free);
+    } else if (state && number != ZR_UNKNOWN_DEVICE && among == 1 &&
+               zr_limit_answer(number, &state->size, &state->free)) {
+        state->health = ZES_MEM_HEALTH_UNKNOWN;
+        return ZE_RESULT_SUCCESS;
+    }
     return result;
 }

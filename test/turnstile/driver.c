@@ -150,6 +150,7 @@ void ts_kernel_tells(void) {
 void ts_driver_ends(void) {
     for (int i = 0; i < TS_CARDS; i++) {
         ts_shared->used[i] -= ts_driver.used[i];
+        ts_shared->limited[i] -= ts_driver.limited[i];
         ts_driver.used[i] = 0;
     }
     ts_driver.fdinfo = false;
@@ -209,6 +210,11 @@ static void count(int card, bool limited, int64_t bytes) {
                      (unsigned long long)ts_shared->used[card], card, (unsigned long long)ts_driver.vram[card]);
     if (limited)
         ts_driver.limited[card] += (uint64_t)bytes;
+    if (limited)
+        ts_shared->limited[card] += (uint64_t)bytes;
+    if (bytes > 0 && ts_driver.most_of_all && ts_shared->limited[card] > ts_driver.most_of_all)
+        ts_violation("the group holds %llu bytes of card %d, more than its limit of %llu",
+                     (unsigned long long)ts_shared->limited[card], card, (unsigned long long)ts_driver.most_of_all);
     if (bytes > 0 && ts_driver.most && ts_driver.limited[card] > ts_driver.most)
         ts_violation("the process holds %llu bytes of card %d, more than its limit of %llu",
                      (unsigned long long)ts_driver.limited[card], card, (unsigned long long)ts_driver.most);

@@ -18,6 +18,7 @@ enum setting_flag {
     RECORDED = 128,
     SEVERAL = 256, /* two processes, on cards that are too small for both */
     SYCL = 512,    /* a SYCL runtime, too */
+    GROUP = 2048,  /* both of them share a limit, in bytes */
     VOUCHES = 1024 /* no command uses what the program frees at the SYCL level (reuse:always) */
 };
 struct setting {

@@ -103,7 +103,10 @@ static void set_conf(const struct setting *setting) {
 
 void prepare(const struct setting *setting, uint64_t seed) {
     ts_driver_begin(seed);
-    ts_driver.most = setting->limit;
+    if (setting->flags & GROUP)
+        ts_driver.most_of_all = setting->limit;
+    else
+        ts_driver.most = setting->limit;
     set_conf(setting);
     if (setting->flags & SYCL) /* the runtime is probed with blocks of 16 MiB */
         for (int i = 0; i < TS_CARDS; i++)
@@ -146,7 +149,7 @@ void run_plan(const struct plan *p) {
     ts_begin(p->seed, strategy, p->atomics ? MOST_ATOMIC_STEPS : MOST_STEPS);
     if (own < count) {
         ts_driver.spills = true;
-        for (int i = 0; i < TS_CARDS; i++)
+        for (int i = 0; i < TS_CARDS && !(p->setting->flags & GROUP); i++)
             ts_driver.vram[i] = (uint64_t)(3 + p->seed % 3) << 20;
         other = ts_process(MOST_THREADS + 1);
         if (other < 0) {

@@ -25,8 +25,9 @@ const struct setting settings[] = {
     {"sycl-a", "route:sycl,reuse:always", REFUSES | HAS_CACHE | SYCL | VOUCHES, 0},
     {"pool-a", "route:pool,reuse:always", REFUSES | HAS_CACHE | SYCL | VOUCHES, 0},
     {"check", "cache:off,check:all,check_wait:1ms", REFUSES | CHECKED, 0},
-    {"safe", "route:native,cache:off,limit:auto,free_memory:checked", AUTO | FDINFO, 0},
+    {"safe", "route:native,cache:off,limit:auto,free_memory:checked,host_floor:auto", AUTO | FDINFO, 0},
     {"several", "limit:auto", REFUSES | HAS_CACHE | AUTO | FDINFO | SEVERAL, 0},
+    {"group", "group_limit:4MiB,group:turnstile", REFUSES | HAS_CACHE | AUTO | FDINFO | SEVERAL | GROUP, 4 * MIB},
     {"blind", "limit:auto", REFUSES | HAS_CACHE | AUTO, 0},
     {"flaky", "limit:auto", REFUSES | HAS_CACHE | AUTO | FDINFO | FLAKY, 0},
 };

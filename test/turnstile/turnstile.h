@@ -34,8 +34,9 @@ struct ts_step {
 /* Shared by the runner and the process that runs a seed: what is left of that one if it dies. */
 struct ts_shared {
     uint64_t steps, switches, calls;
-    uint64_t time;           /* virtual, ns */
-    uint64_t used[TS_CARDS]; /* of each card, by all processes of a run */
+    uint64_t time;              /* virtual, ns */
+    uint64_t used[TS_CARDS];    /* of each card, by all processes of a run */
+    uint64_t limited[TS_CARDS]; /* what of it counts against a limit */
     char violation[640];
     uint32_t threads;
     struct {
@@ -119,7 +120,7 @@ struct ts_driver {
     uint64_t vram[TS_CARDS];    /* of each card */
     uint64_t used[TS_CARDS];    /* device, shared and physical memory */
     uint64_t limited[TS_CARDS]; /* what of it counts against the limit: device and physical memory */
-    uint64_t most;              /* more of that on one card breaks a promise */
+    uint64_t most, most_of_all; /* more of that on one card, by this process or all, breaks a promise */
     unsigned blocks, physical, ranges, imports, handles, lists;
     unsigned refuse_free, refuse_alloc; /* the next so many */
     ze_result_t refusal;

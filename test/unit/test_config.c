@@ -45,6 +45,8 @@ START_TEST(the_defaults_are_those_of_a_bare_preload) {
                                            "guard:on",
                                            "reuse:proven",
                                            "limit:none",
+                                           "group_limit:none",
+                                           "group:none",
                                            "free_memory:default",
                                            "cache_limit:none",
                                            "cache_idle:1s",
@@ -78,7 +80,7 @@ START_TEST(every_setting_of_the_table_parses) {
     struct zr_settings c =
         parse("route:sycl,cache:off,residency:owner,backing:eager,guard:off,reuse:always,"
               "limit:12GiB,cache_limit:5%,cache_idle:500ms,cache_host:on,peer_callers:libccl.so+libfoo.so,"
-              "host_floor:4GiB,stats:off,record:/tmp/t.%p,stacks:off,"
+              "group_limit:50%,group:mine,host_floor:4GiB,stats:off,record:/tmp/t.%p,stacks:off,"
               "check:all,check_quarantine:1GiB,check_exported:poison,check_wait:1s,pause:on,"
               "inject:zeMemAllocDevice@3=0x70000003");
     ck_assert_int_eq(complaint_count, 0);
@@ -92,6 +94,8 @@ START_TEST(every_setting_of_the_table_parses) {
     ck_assert_uint_eq(c.cache_idle, 500000000);
     ck_assert_str_eq(c.peer_callers, "libccl.so+libfoo.so");
     ck_assert_uint_eq(c.host_floor.bytes, 4ull << 30);
+    ck_assert_uint_eq(c.group_limit.percent_x100, 5000);
+    ck_assert_str_eq(c.group, "mine");
     ck_assert_str_eq(c.record, "/tmp/t.%p");
     ck_assert_uint_eq(c.inject.count, 1);
     ck_assert_str_eq(c.inject.rule[0].call, "zeMemAllocDevice");
@@ -207,7 +211,7 @@ START_TEST(a_bad_value_is_named_with_what_was_expected_and_the_default_stays) {
     ck_assert_int_eq(complaint_count, 4);
     ck_assert_ptr_nonnull(strstr(complaints, "bad value 'nativ' of route: expected auto|pool|sycl|native"));
     ck_assert_ptr_nonnull(strstr(complaints, "bad value 'lots' of limit: expected none|auto|SIZE|PERCENT"));
-    ck_assert_ptr_nonnull(strstr(complaints, "bad value '50%' of host_floor: expected none|SIZE"));
+    ck_assert_ptr_nonnull(strstr(complaints, "bad value '50%' of host_floor: expected none|auto|SIZE"));
     ck_assert_int_eq(c.route, ZR_ROUTE_AUTO);
     ck_assert(!c.limit.set && c.cache && !c.host_floor.set);
 }
@@ -263,7 +267,7 @@ START_TEST(each_preset_is_one_step_from_observe) {
                     {"path", "route:sycl,cache:off"},
                     {"mitigate", "route:native,cache:off,residency:owner"},
                     {"eager", "route:native,cache:off,backing:eager"},
-                    {"safe", "route:native,cache:off,limit:auto,free_memory:checked,ipc:hold"}};
+                    {"safe", "route:native,cache:off,limit:auto,free_memory:checked,ipc:hold,host_floor:auto"}};
     ck_assert_uint_eq(zr_preset_count, sizeof expected / sizeof *expected);
     for (size_t i = 0; i < zr_preset_count; i++) {
         char a[2048], b[2048];

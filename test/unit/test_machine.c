@@ -35,7 +35,7 @@ static void clear(void) {
 
 /* A large request looks at the machine anew, however short ago the last look was. */
 static bool refused(void) {
-    return zr_host_refuses((uint64_t)1 << 30);
+    return zr_host_refuses((uint64_t)1 << 30, false);
 }
 
 START_TEST(without_the_setting_nothing_is_refused) {
@@ -62,6 +62,23 @@ START_TEST(a_floor_may_be_a_part_of_the_machine) {
     ck_assert(!refused());
     meminfo(4095);
     ck_assert(refused());
+}
+END_TEST
+
+START_TEST(of_itself_the_floor_leaves_the_kernel_what_it_needs) {
+    zr_config.host_floor = (struct zr_amount){.set = true, .is_auto = true};
+    meminfo(1);
+    ck_assert(!refused());                                /* memory of a card takes none of the host */
+    ck_assert(!zr_host_refuses((uint64_t)1 << 30, true)); /* the kernel tells of no mirror */
+    ck_assert(zr_host_refuses((uint64_t)20 << 30, false));
+    meminfo(21000);
+    ck_assert(zr_host_refuses((uint64_t)21 << 30, false));
+    ck_assert(!zr_host_refuses((uint64_t)20 << 30, false)); /* 20480 + 512, more than 2 % of 16 GiB */
+    lay("/proc/meminfo", "MemTotal: 268435456 kB\nMemAvailable: 5500000 kB\nGPUActive: 0 kB\n");
+    ck_assert(zr_host_refuses((uint64_t)1 << 30, true)); /* 2 % are 5.1 GiB */
+    ck_assert(!refused());
+    lay("/proc/meminfo", "MemTotal: 268435456 kB\nMemAvailable: 7000000 kB\nGPUActive: 0 kB\n");
+    ck_assert(!zr_host_refuses((uint64_t)1 << 30, true));
 }
 END_TEST
 
@@ -150,6 +167,13 @@ static void card_holds(int pid, unsigned client, unsigned vram_mib) {
     lay(path, text);
 }
 
+static uint64_t taken_beside(unsigned mib, bool fresh) {
+    struct zr_look look;
+
+    zr_claims_look(0, MIB(mib), fresh, &look);
+    return look.others + look.unseen;
+}
+
 static char directory[64];
 
 static void machine_with_a_segment(void) {
@@ -170,16 +194,16 @@ static void without_the_segment(void) {
 }
 
 static uint64_t taken(void) {
-    return zr_claims_look(0, MIB(64), false);
+    return taken_beside(64, false);
 }
 
 START_TEST(what_others_hold_and_what_no_block_shows_is_taken) {
     ck_assert_uint_eq(taken(), 0);
-    ck_assert_uint_eq(zr_claims_look(0, MIB(40), false), MIB(24));
+    ck_assert_uint_eq(taken_beside(40, false), MIB(24));
     card_holds(77, 8, 30);
     card_holds(78, 7, 64); /* our own client, in another process */
     usleep(6000);          /* a look that must be fresh is at most 5 ms old */
-    ck_assert_uint_eq(zr_claims_look(0, MIB(64), true), MIB(30));
+    ck_assert_uint_eq(taken_beside(64, true), MIB(30));
 }
 END_TEST
 
@@ -202,7 +226,7 @@ static struct announcer announce(unsigned mib) {
         zr_fork_check();
         card_holds(getpid(), 7, 64);
         ck_assert(zr_claim(0, (int64_t)MIB(mib)));
-        zr_claims_look(0, MIB(64), false);
+        taken_beside(64, false);
         ck_assert_int_eq(write(from[1], &c, 1), 1);
         ck_assert_int_eq(read(to[0], &c, 1), 1);
         unlink(zr_segment.path);
@@ -286,11 +310,11 @@ START_TEST(a_look_reads_the_descriptors_that_lead_to_a_card) {
         lay(path, "pos:\t0\nflags:\t02\n");
     }
     card_holds(getpid(), 7, 64);
-    ck_assert_uint_eq(zr_claims_look(0, MIB(1), false), MIB(63));
+    ck_assert_uint_eq(taken_beside(1, false), MIB(63));
     before = reads;
     for (unsigned i = 0; i < LOOKS; i++) {
         card_holds(getpid(), 7, 64 + i);
-        ck_assert_uint_eq(zr_claims_look(0, MIB(1), false), MIB(63 + i));
+        ck_assert_uint_eq(taken_beside(1, false), MIB(63 + i));
     }
     ck_assert_uint_lt(reads - before, LOOKS * OTHERS / 4); /* now and then all of them */
 }
@@ -307,7 +331,7 @@ START_TEST(a_child_looks_anew) {
         zr_fork_check();
         card_holds(getpid(), 9, 1);
         card_holds(pid, 7, 64);
-        _exit(zr_claims_look(0, MIB(1), false) == MIB(64) ? 0 : 1);
+        _exit(taken_beside(1, false) == MIB(64) ? 0 : 1);
     }
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -323,6 +347,7 @@ int main(void) {
     tcase_add_test(inside, without_the_setting_nothing_is_refused);
     tcase_add_test(inside, below_the_floor_memory_is_refused_and_above_it_given_again);
     tcase_add_test(inside, a_floor_may_be_a_part_of_the_machine);
+    tcase_add_test(inside, of_itself_the_floor_leaves_the_kernel_what_it_needs);
     tcase_add_test(inside, a_machine_that_tells_nothing_refuses_nothing);
     tcase_add_test(inside, eager_backing_is_put_into_the_environment);
     tcase_add_test(inside, what_the_user_set_himself_is_kept);

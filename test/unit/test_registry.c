@@ -90,11 +90,11 @@ START_TEST(what_a_walk_charges_too_late_is_struck_with_the_next_use_of_the_descr
     ck_assert_ptr_eq(zr_registry_add(&op, &key, address, 2 * MIB, 2 * MIB, 0), b);
     zr_charge_undo(&b->charge); /* the walk has noticed, */
     zr_limit_changed();         /* and looks again */
-    ck_assert(!zr_limit_take(&op.charge, 0, 63 * MIB));
-    ck_assert(zr_limit_take(&op.charge, 0, 62 * MIB));
+    ck_assert(!zr_limit_take(&op, 0, 63 * MIB));
+    ck_assert(zr_limit_take(&op, 0, 62 * MIB));
     zr_charge_undo(&op.charge);
     zr_registry_gone(zr_registry_take(address));
-    ck_assert(zr_limit_take(&op.charge, 0, 64 * MIB));
+    ck_assert(zr_limit_take(&op, 0, 64 * MIB));
     remove_segment();
 }
 END_TEST

@@ -59,7 +59,8 @@ START_TEST(the_layout_is_pinned) {
     ck_assert_uint_eq(offsetof(struct zeroute_segment_header, shard_folds), 632);
     ck_assert_uint_eq(offsetof(struct zeroute_segment_header, control_size), 636);
     ck_assert_uint_eq(offsetof(struct zeroute_segment_header, control_offset), 640);
-    ck_assert_uint_eq(sizeof(struct zeroute_segment_header), 656);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, group), 656);
+    ck_assert_uint_eq(sizeof(struct zeroute_segment_header), 664);
     ck_assert_uint_eq(offsetof(struct zeroute_segment_control, answer), 4);
     ck_assert_uint_eq(offsetof(struct zeroute_segment_control, answered_ns), 16);
     ck_assert_uint_eq(offsetof(struct zeroute_segment_control, text), 24);

@@ -158,6 +158,7 @@ static void lay_header(char *file, const struct plan *p, struct zeroute_segment_
     h.control_size = 0;
     h.control_offset = 0;
     h.claims = 0;
+    h.group = 0;
     h.clock_hz = 1000000000;
     memcpy(file, &h, sizeof h);
     memcpy(file + p->shard_at + h.shard_activity, &activity, WORD);

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC 0x73696d6770753032u
+#define MAGIC 0x73696d6770753033u
 #define PROCESSES 256
 #define ALL_CARDS (2 * SIM_CARDS) /* a second copy of the driver has cards of its own */
 
@@ -25,6 +25,7 @@ struct record {
     uint32_t client;
     uint64_t mirror, host; /* host: host USM, and the host side of shared USM */
     struct sim_usage usage[ALL_CARDS];
+    char cgroup[64]; /* empty: the root */
 };
 
 struct machine {
@@ -186,6 +187,52 @@ static void take_record(void) {
         memset(mine, 0, sizeof(*mine));
         mine->pid = getpid();
         mine->client = ++machine->clients;
+        snprintf(mine->cgroup, sizeof(mine->cgroup), "%s", sim_config.cgroup);
+    }
+}
+
+static bool is_below(const struct record *record, const char *group, size_t length) {
+    char next = strncmp(record->cgroup, group, length) == 0 ? record->cgroup[length] : 'x';
+    return next == '/' || next == '\0';
+}
+
+static uint64_t group_used(const char *group, unsigned card) {
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < machine->records; i++)
+        if (machine->record[i].pid && is_below(&machine->record[i], group, strlen(group)))
+            sum += machine->record[i].usage[card].vram;
+    return sum;
+}
+
+/* Machine lock held. The cgroup of this process, then those above it; false: there are no more. */
+static bool next_group(char *group) {
+    char *slash = strrchr(group, '/');
+    if (!slash || slash == group)
+        return false;
+    *slash = '\0';
+    return true;
+}
+
+/* Machine lock held. Beyond dmem.max the kernel evicts: there is no room in VRAM. */
+static bool cgroups_have_room(unsigned card, size_t bytes) {
+    char group[64];
+    bool more = root && *mine->cgroup;
+    for (snprintf(group, sizeof(group), "%s", mine->cgroup); more; more = next_group(group)) {
+        uint64_t most = sim_cgroup_most(root, group, first_card + card);
+        if (most != UINT64_MAX && group_used(group, first_card + card) + bytes > most)
+            return false;
+    }
+    return true;
+}
+
+static void publish_cgroups(void) {
+    char group[64];
+    uint64_t used[ALL_CARDS];
+    bool more = root && *mine->cgroup;
+    for (snprintf(group, sizeof(group), "%s", mine->cgroup); more; more = next_group(group)) {
+        for (unsigned card = 0; card < ALL_CARDS; card++)
+            used[card] = group_used(group, card);
+        sim_cgroup_write(root, group, used, first_card + (unsigned)sim_config.devices);
     }
 }
 
@@ -221,6 +268,7 @@ void sim_machine_attach(void) {
     }
     for (unsigned card = 0; card < sim_config.devices; card++)
         publish_card(card, true);
+    publish_cgroups();
     publish_host();
     unlock();
 }
@@ -234,6 +282,7 @@ __attribute__((destructor)) static void leave(void) {
     mine->mirror = mine->host = 0;
     mine->pid = 0;
     if (root) {
+        publish_cgroups();
         publish_host();
         sim_procfs_remove(root, owner);
     }
@@ -260,11 +309,14 @@ bool sim_machine_take(unsigned card, size_t bytes, bool spill, bool *spilled) {
     } else {
         fits = vram_used(card) + bytes <= sim_config.vram ||
                (bury_the_dead() && vram_used(card) + bytes <= sim_config.vram);
+        fits = fits && cgroups_have_room(card, bytes);
         if (fits)
             usage->vram += bytes;
     }
-    if (fits)
-        publish_card(card, spill);
+    if (fits) {
+        publish_card(card, spill || *mine->cgroup);
+        publish_cgroups();
+    }
     unlock();
     return fits;
 }
@@ -278,7 +330,8 @@ void sim_machine_give(unsigned card, size_t bytes, bool spilled) {
     } else {
         usage->vram -= bytes;
     }
-    publish_card(card, spilled);
+    publish_card(card, spilled || *mine->cgroup);
+    publish_cgroups();
     unlock();
 }
 

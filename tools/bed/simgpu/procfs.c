@@ -30,7 +30,7 @@ static void put(struct text *text, const char *format, ...) {
         text->used += (size_t)n < room ? (size_t)n : room - 1;
 }
 
-static void make_folders(char *path) {
+void sim_make_folders(char *path) {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         mkdir(path, 0755);
@@ -43,7 +43,7 @@ static void write_whole(const char *path, const struct text *text) {
     snprintf(temporary, sizeof(temporary), "%s.%d.new", path, getpid());
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0 && errno == ENOENT) {
-        make_folders(temporary);
+        sim_make_folders(temporary);
         fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     }
     if (fd < 0)
@@ -73,6 +73,12 @@ static void put_region(struct text *text, const char *region, uint64_t total, ui
     put_size(text, "purgeable", region, 0);
 }
 
+static void write_cgroup(const char *path) {
+    struct text text = {.used = 0};
+    put(&text, "0::%s\n", sim_config.cgroup);
+    write_whole(path, &text);
+}
+
 /* Files of the real process that a reader of the root would miss. */
 static void link_own_files(const char *root) {
     static const char *const names[] = {"status", "stat", "cmdline", "comm", "cgroup", "maps", "environ"};
@@ -80,7 +86,9 @@ static void link_own_files(const char *root) {
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         snprintf(real, sizeof(real), "/proc/%d/%s", getpid(), names[i]);
         snprintf(link, sizeof(link), "%s/proc/%d/%s", root, getpid(), names[i]);
-        if (symlink(real, link) != 0 && errno != EEXIST)
+        if (*sim_config.cgroup && strcmp(names[i], "cgroup") == 0)
+            write_cgroup(link);
+        else if (symlink(real, link) != 0 && errno != EEXIST)
             return;
     }
 }
@@ -90,7 +98,7 @@ static void link_card(const char *root, unsigned card) {
     snprintf(real, sizeof(real), "/dev/dri/renderD%u", 128 + card);
     snprintf(link, sizeof(link), "%s/proc/%d/fd/%u", root, getpid(), FIRST_FD + card);
     if (symlink(real, link) != 0 && errno == ENOENT) {
-        make_folders(link);
+        sim_make_folders(link);
         if (symlink(real, link) != 0)
             return;
     }

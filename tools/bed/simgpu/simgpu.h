@@ -343,6 +343,11 @@ void sim_procfs_read_host(struct sim_host_memory *host); /* of the real machine 
 void sim_procfs_write_meminfo(const char *root, const struct sim_host_memory *host, uint64_t used);
 void sim_procfs_write_card(const char *root, unsigned client, unsigned card, const struct sim_usage *usage);
 void sim_procfs_remove(const char *root, int pid);
+void sim_make_folders(char *path); /* all above the last slash */
+
+/* --- cgroup.c: the controller dmem, under ZEROUTE_ROOT ---------------------------------------- */
+uint64_t sim_cgroup_most(const char *root, const char *group, unsigned card); /* UINT64_MAX: no limit */
+void sim_cgroup_write(const char *root, const char *group, const uint64_t *used, unsigned cards);
 
 /* --- the entry points ------------------------------------------------------------------------- */
 ze_result_t sim_zeInitDrivers(uint32_t *, ze_driver_handle_t *, const struct sim_init_desc *);
