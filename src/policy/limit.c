@@ -55,6 +55,10 @@ static uint64_t memory_of(unsigned number) {
     return memory;
 }
 
+bool zr_limit_fits_card(unsigned number, uint64_t bytes) {
+    return number < CARDS && bytes <= memory_of(number);
+}
+
 /* What programs can have of it: the driver keeps a share. */
 static uint64_t usable_of(unsigned number) {
     return memory_of(number) ? __atomic_load_n(&account[number].usable, __ATOMIC_RELAXED) : 0;

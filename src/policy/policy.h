@@ -160,6 +160,8 @@ uint64_t zr_policy_trim(unsigned number);
 /* --- limit.c: what the process has of each device, and the setting `limit` -------------------- */
 /* The limit in bytes; UINT64_MAX if there is none. */
 uint64_t zr_limit_of(unsigned number);
+/* Whether a card is known and as large as that. */
+bool zr_limit_fits_card(unsigned number, uint64_t bytes);
 /* Whether a setting limits what the process may take of a device. */
 static inline bool zr_limit_is_set(void) {
     return unlikely(zr_config.limit.set | zr_config.group_limit.set);

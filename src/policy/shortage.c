@@ -413,6 +413,9 @@ ZR_COLD bool zr_floor_refuses_slow(struct zr_op *op, enum zr_entry entry, unsign
                                    uint64_t bytes, ze_result_t *result) {
     if (zr_op_rooms(op) || !zr_host_refuses(bytes, zr_residency_mirrors()))
         return false;
+    /* What no card could hold is refused by the driver, with its own error. */
+    if (zr_config.host_floor.is_auto && !zr_limit_fits_card(number, bytes))
+        return false;
     *result = zr_refuse(op, ZR_REFUSED_BY_HOST_FLOOR, entry, number, bytes);
     return true;
 }

@@ -10,7 +10,7 @@ trap 'rm -rf "$dir"' EXIT
 z=$dir/root/opt/z
 
 all_files_of_the_list_are_there() {
-    make -s install DESTDIR="$dir/root" PREFIX=/opt/z B="$B" || return 1
+    flock "$B" make -s install DESTDIR="$dir/root" PREFIX=/opt/z B="$B" || return 1
     local file
     while read -r file; do
         [ -e "$z/$file" ] || { echo "$file is missing"; return 1; }
@@ -53,7 +53,7 @@ nothing_is_left_after_uninstalling() {
     same "$(find "$z" -mindepth 1 ! -path "$z/bin" ! -path "$z/lib" ! -path "$z/include" ! -path "$z/share")" ''
 }
 files_of_others_stay() {
-    make -s install DESTDIR="$dir/root" PREFIX=/opt/z B="$B" || return 1
+    flock "$B" make -s install DESTDIR="$dir/root" PREFIX=/opt/z B="$B" || return 1
     touch "$z/share/man/man1/other.1" "$z/lib/zeroute/kept"
     make -s uninstall DESTDIR="$dir/root" PREFIX=/opt/z B="$B" || return 1
     [ -e "$z/share/man/man1/other.1" ] && [ -e "$z/lib/zeroute/kept" ]
@@ -61,7 +61,7 @@ files_of_others_stay() {
 
 # --- the beds, from an installed zeroute -----------------------------------------------------------
 the_installed_bed_runs_a_program() {
-    make -s install DESTDIR="$dir/root" PREFIX=/opt/z B="$B" || return 1
+    flock "$B" make -s install DESTDIR="$dir/root" PREFIX=/opt/z B="$B" || return 1
     (cd / && XDG_CACHE_HOME=$dir/cache "$z/bin/zeroute" bed --cards 2 -- "$z/bin/zeroute" run --json "$dir/bed.json" \
         --no-summary -- "$OLDPWD/$B/demo" >/dev/null) && grep -q '"allocated_bytes.all.peak": [1-9]' "$dir/bed.json"
 }

@@ -23,7 +23,7 @@ the_dockerfiles_steps_give_a_working_root() {
     same "$(sed -n 's/^ADD \(.*\) .*/\1/p' examples/docker/Dockerfile)" \
         "zeroute-$(sed -n 's/^VERSION := //p' Makefile)-x86_64.tar.gz" || return 1
     unshare -rm true 2>/dev/null || { echo "no mount namespace to be had"; return 77; }
-    make -s install DESTDIR="$dir/image" PREFIX=/opt/zeroute B="$B" || return 1
+    flock "$B" make -s install DESTDIR="$dir/image" PREFIX=/opt/zeroute B="$B" || return 1
     cp "$B/demo" "$dir/image/opt/"
     unshare -rm sh -eu -c 'mount --bind "$1/image/opt" /opt; export PATH=/opt/zeroute/bin:$PATH
         lib=/opt/zeroute/lib/zeroute
