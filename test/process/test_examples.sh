@@ -23,8 +23,8 @@ stand_in() { # stand_in NAME: a program that allocates a little, quickly
     printf '#!/bin/sh\nexec "%s/test/process/run_work" alloc 4 keep 1\n' "$B" >"$work/$1"
     chmod +x "$work/$1"
 }
-for name in bin/python bin/python3 bin/torchrun bin/ollama train infer llama-server bench demo tests unit-tests \
-    my-level-zero-test; do
+for name in bin/python bin/python3 bin/torchrun bin/ollama bin/llama-server train infer llama-server bench demo tests \
+    unit-tests my-level-zero-test; do
     stand_in $name
 done
 # One that holds memory for a moment, so that it can be looked at.
@@ -66,7 +66,7 @@ for name in train.zr run.zr before.zr after.zr zeroute.1.zr zeroute.2.zr; do
     "$B/zeroute" record -o $name -- ./train >/dev/null 2>&1
 done
 mkfifo hold
-LD_PRELOAD=$B/libzeroute.so ZEROUTE_CONF=preset:observe "$B/test/process/doctor_hold" <hold >said 2>&1 &
+LD_PRELOAD=$B/libzeroute.so ZEROUTE_CONF=preset:observe,pause:on "$B/test/process/doctor_hold" <hold >said 2>&1 &
 holder=$! pid=$!
 exec 9>hold
 until grep -q ready said; do sleep 0.05; done
