@@ -3,6 +3,7 @@
 # beside a process that fills the card and empties it. Under safe it comes to its end, and no byte spills; under observe
 # the card is lost. The newest runtime with both adapters, a few seconds each; LONG=1: all of them, ten minutes each;
 # EACH=N: N seconds, RUNTIMES="VERSION...": these.
+# Tier: release.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # shellcheck source=test/promise.sh
 . test/promise.sh
