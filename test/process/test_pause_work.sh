@@ -161,7 +161,7 @@ a_job_whose_second_rank_refuses() {
 on_machine() {
     local settings=$1 name=$2
     shift 2
-    rm -f "$dir/$name"
+    rm -f "$dir/$name" "$dir/$name.said"
     mkfifo "$dir/$name"
     env ZEROUTE_ROOT="$dir/root" ZE_SIMGPU=devices:1,vram:96MiB,hint:on ZE_ENABLE_ALT_DRIVERS="$B/libze_simgpu.so" \
         ZEROUTE_CONF="$settings" LD_PRELOAD="$B/libzeroute.so" "$@" <"$dir/$name" >"$dir/$name.said" 2>&1 &
@@ -173,30 +173,33 @@ until_ready() { # NAME
     return 1
 }
 
-who_has_taken_the_card_is_named() {
+# The name is what that process says of itself: any bytes.
+who_has_taken_the_card_is_named() { # NAME [PATTERN]
     local first second code=0 waits
+    rm -rf "$dir/root"
     mkdir "$dir/root"
     on_machine preset:observe,pause:on first "$B/test/process/pause_work" 1 90
     first=$!
     exec 7>"$dir/first"
     until_ready first || return 1
     "$Z" pause $first || return 1
-    on_machine preset:observe second "$B/test/process/run_work" keep 88 wait
+    # shellcheck disable=SC2016 # the arguments are those of the inner shell
+    on_machine preset:observe second bash -c 'exec -a "$@"' - "$1" "$B/test/process/run_work" keep 88 wait
     second=$!
     exec 8>"$dir/second"
     until_ready second || return 1
     "$Z" resume $first >"$dir/out" 2>&1 || code=$?
     "$Z" resume --wait $first >"$dir/waited" 2>&1 &
     waits=$!
-    for ((i = 0; i < 200; i++)); do grep -q 'run_work keep 88' "$dir/waited" && break; sleep 0.05; done
+    for ((i = 0; i < 200; i++)); do grep -q " $second  .*${2-}" "$dir/waited" && break; sleep 0.05; done
     echo >&8
     exec 8>&-
-    wait $waits || return 1
+    wait $waits || { cat "$dir/waited"; return 1; }
     echo >&7
     exec 7>&-
     wait $first || return 1
     cat "$dir/out" "$dir/waited" "$dir/first.said"
-    [ $code = 1 ] && grep -q 'stays paused' "$dir/out" && grep -q " $second .*run_work keep 88" "$dir/out" &&
+    [ $code = 1 ] && grep -q 'stays paused' "$dir/out" && grep -q " $second  .*${2-}" "$dir/out" &&
         grep -q 'resumed in' "$dir/waited" && grep -q '^right after' "$dir/first.said"
 }
 
@@ -217,6 +220,9 @@ promise "commands that are killed do no harm" killed_commands_do_no_harm
 promise "a paused program ends when it is told to" a_paused_program_ends_when_it_is_told_to
 promise "a job whose second rank refuses goes on as a whole" a_job_whose_second_rank_refuses
 promise "doctor says that a program is paused" doctor_says_so
-promise "who has taken the card is named, and waited for if it is wanted" who_has_taken_the_card_is_named
+promise "who has taken the card is named, and waited for if it is wanted" \
+    who_has_taken_the_card_is_named run_work 'run_work keep 88'
+promise "so is one that calls itself by 4,000 bytes that are no text" \
+    who_has_taken_the_card_is_named "$(printf '\xff%.0s' {1..4000})"
 promise "a card that is nearly full has room for what it gave back" a_nearly_full_card_has_room
 kept

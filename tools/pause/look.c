@@ -127,10 +127,13 @@ static uint64_t needed_on(const struct zr_pausable *p, size_t count, const char 
 }
 
 static void show_share(FILE *out, const struct share *s) {
-    char bytes[ZR_TEXT_SIZE], *command = command_of(s->holder->pid), text[8192];
+    char bytes[ZR_TEXT_SIZE], *command = command_of(s->holder->pid);
+    const char *shown = zr_shown(command && *command ? command : "?");
+    char *text = malloc(strlen(shown) + 1); /* what is shown is longer than what was read */
 
-    zr_text_command(text, zr_shown(command && *command ? command : "?"), 48);
-    fprintf(out, "      %d  %s  %s\n", s->holder->pid, zr_text_bytes(bytes, s->bytes), text);
+    fprintf(out, "      %d  %s  %s\n", s->holder->pid, zr_text_bytes(bytes, s->bytes),
+            text ? zr_text_command(text, shown, 48) : "?");
+    free(text);
     free(command);
 }
 
