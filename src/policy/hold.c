@@ -9,6 +9,8 @@
 #include <string.h>
 
 enum { BUCKETS = 256, EXPORTS_AT_ONCE = 64 };
+/* Of the time that passes, looks take one part in so many: the kernel walks all locks for each. */
+enum { LOOK_PART = 32 };
 
 /* A handle of a block; one whose generation is another is of a block that is gone. */
 struct export {
@@ -23,8 +25,8 @@ static struct {
     struct export *bucket[BUCKETS], *spare;
     struct zr_block *first, *last; /* held, the oldest first, by `below` */
     uint64_t bytes[ZR_ACCOUNTS];
-    unsigned blocks; /* atomic: read without the lock */
-    uint32_t looked; /* atomic: when, in milliseconds */
+    unsigned blocks;        /* atomic: read without the lock */
+    uint32_t looked, pause; /* atomic: when, and for how long not again, in milliseconds */
 } holds;
 
 bool zr_hold_any(void) {
@@ -212,22 +214,40 @@ bool zr_hold_block(struct zr_block *b, const struct zr_free *f) {
     return true;
 }
 
-ZR_COLD uint64_t zr_hold_look(bool now) {
-    struct zr_block **link = &holds.first, *before = NULL, *list = NULL;
-    uint32_t ms = zr_now_ms();
+/* Whether calls look again. A look that takes long is followed by a long pause. */
+static bool look_is_due(uint32_t ms) {
+    return ms - __atomic_load_n(&holds.looked, __ATOMIC_RELAXED) >=
+           __atomic_load_n(&holds.pause, __ATOMIC_RELAXED);
+}
 
-    if (!zr_hold_any() || (!now && __atomic_load_n(&holds.looked, __ATOMIC_RELAXED) == ms))
-        return 0;
-    __atomic_store_n(&holds.looked, ms, __ATOMIC_RELAXED);
-    zr_lock(&holds.lock);
+/* The caller holds the lock. */
+static void look(struct zr_block **list) {
+    struct zr_block **link = &holds.first, *before = NULL;
+    uint64_t begun = zr_now();
+
     while (*link) {
         if (open_in(*link) < 0) {
-            take_out(link, before, &list);
+            take_out(link, before, list);
         } else {
             before = *link;
             link = &before->below;
         }
     }
+    __atomic_store_n(&holds.looked, zr_now_ms(), __ATOMIC_RELAXED);
+    __atomic_store_n(&holds.pause, 1 + (uint32_t)((zr_now() - begun) * LOOK_PART / 1000000),
+                     __ATOMIC_RELAXED);
+}
+
+ZR_COLD uint64_t zr_hold_look(bool now) {
+    struct zr_block *list = NULL;
+
+    if (!zr_hold_any() || (!now && !look_is_due(zr_now_ms())))
+        return 0;
+    if (now)
+        zr_lock(&holds.lock);
+    else if (!zr_lock_try(&holds.lock))
+        return 0; /* another thread looks */
+    look(&list);
     zr_unlock(&holds.lock);
     return give_back(list);
 }

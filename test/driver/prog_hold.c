@@ -59,7 +59,7 @@ static bool holds(const void *p, unsigned char value) {
 }
 
 /* The parent: blocks that the child has open. The child: those imports. */
-static void share(void **block, int count) {
+static void share_sized(void **block, int count, size_t size) {
     ze_ipc_mem_handle_t handle;
 
     EQUAL(pipe(down) | pipe(up), 0);
@@ -71,13 +71,18 @@ static void share(void **block, int count) {
             CHECK(zeMemOpenIpcHandle(context, cards[0], handle, 0, &block[i]));
             turn(up[1]);
         } else {
-            block[i] = new_device(0, SIZE);
-            fill(block[i], (unsigned char)(i + 1));
+            block[i] = new_device(0, size);
+            if (size == SIZE)
+                fill(block[i], (unsigned char)(i + 1));
             CHECK(zeMemGetIpcHandle(context, block[i], &handle));
             say(down[1], &handle, sizeof handle);
             await_turn(up[0]);
         }
     }
+}
+
+static void share(void **block, int count) {
+    share_sized(block, count, SIZE);
 }
 
 /* Whether one of many allocations of the same size is given the address. */
@@ -212,6 +217,30 @@ static void many(bool context_ends) {
     join();
 }
 
+/* So many are held that a look at all of them takes its time: calls do not wait for one after the other. */
+static void crowd(void) {
+    enum { CROWD = 800, PAIRS = 300, SMALL = 64 << 10 };
+    static void *block[CROWD];
+    clock_t begun;
+
+    share_sized(block, CROWD, SMALL);
+    if (is_child) {
+        await_turn(down[0]);
+        exit(0);
+    }
+    for (int i = 0; i < CROWD; i++)
+        CHECK(zeMemFree(context, block[i]));
+    begun = clock();
+    for (int i = 0; i < PAIRS; i++)
+        CHECK(zeMemFree(context, new_device(0, SMALL)));
+    printf("%d calls beside %d held blocks: %s\n", 2 * PAIRS, CROWD,
+           clock() - begun < CLOCKS_PER_SEC ? "less than a second" : "a second and more");
+    fflush(stdout);
+    turn(down[1]);
+    join();
+    CHECK(zeContextDestroy(context));
+}
+
 int main(int argc, char **argv) {
     const char *part = argc > 1 ? argv[1] : "";
 
@@ -227,6 +256,8 @@ int main(int argc, char **argv) {
         many(false);
     else if (strcmp(part, "context") == 0)
         many(true);
+    else if (strcmp(part, "crowd") == 0)
+        crowd();
     else
         return 2;
     return 0;

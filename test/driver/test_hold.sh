@@ -41,6 +41,8 @@ bounded() {
 too_large() { same "$(on "$1" many --preset safe --ipc-hold-limit 4MiB)" "held 0 given up 8 left 0 not freed 0"; }
 context_goes() { same "$(on "$1" context --preset safe)" "held 8 given up 0 left 0 not freed 0"; }
 as_before() { same "$(on "$1" many --preset observe)" "held 0 given up 0 left 0 not freed 0"; }
+# The processor's time, which other programs do not take: one look at all of them takes some 20 ms.
+looks_are_rare() { on sim crowd --preset safe | grep -qx '600 calls beside 800 held blocks: less than a second'; }
 # check has the same eyes: it tells of the error, and the block is held all the same.
 with_check() {
     same "$(on "$1" open --preset safe --check ipc)" "$safe" || return 1
@@ -76,6 +78,7 @@ for bed in $beds; do
     promise "as many descriptors are left open as without, on $bed" descriptors $bed
     promise "check:ipc beside it finds the error on $bed" with_check $bed
 done
+promise "calls do not wait for look after look at hundreds of held blocks" looks_are_rare
 case $beds in
 *intel) promise "without it the other process reads other bytes on Intel's driver" exposed intel ;;
 esac
