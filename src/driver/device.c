@@ -9,6 +9,7 @@
 #include "driver/driver.h"
 #include "machine/machine.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -251,10 +252,11 @@ static void sum_up(struct zr_op *op, ze_device_handle_t device, struct regions *
     }
 }
 
-/* Not on the stack: a thread may have a small one. */
+/* Not on the stack: a thread may have a small one. The driver looks into sysfs: errno is kept. */
 static void read_regions(struct zr_op *op, ze_device_handle_t device, uint64_t *total,
                          uint64_t *physical) {
     struct regions *r = zr_pages(sizeof *r);
+    int saved = errno;
 
     *total = *physical = 0;
     if (!r)
@@ -263,6 +265,7 @@ static void read_regions(struct zr_op *op, ze_device_handle_t device, uint64_t *
     *total = r->total;
     *physical = r->physical;
     zr_pages_back(r, sizeof *r);
+    errno = saved;
 }
 
 uint64_t zr_device_memory(struct zr_op *op, ze_device_handle_t device) {

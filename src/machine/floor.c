@@ -64,8 +64,8 @@ static uint64_t groups_leave(void) {
 
 uint64_t zr_host_available(void) {
     char text[4096];
-    uint64_t machine = UINT64_MAX, group = groups_leave();
     int saved = errno;
+    uint64_t machine = UINT64_MAX, group = groups_leave();
 
     if (zr_read_system("/proc/meminfo", text, sizeof text))
         machine = kilobytes_of(text, "MemAvailable:");

@@ -32,6 +32,26 @@ done
 for conf in without $settings route:native,cache:on,cache_host:on route:native,cache:{on,off},limit:384MiB; do
     promise "extensions on intel, $conf" on_bed intel 2 "$conf" "$build/test/driver/extensions"
 done
+# The driver itself refuses what no card can hold, and errno stays what it was.
+answers_to_sizes() { # BED CONF
+    local alone
+    alone=$(on_bed "$1" 1 without "$build/test/driver/sizes") || return 1
+    [ "$(wc -l <<<"$alone")" = 10 ] && same "$(on_bed "$1" 1 "$2" "$build/test/driver/sizes")" "$alone"
+}
+for bed in sim intel; do
+    for conf in observe reroute observe,host_floor:auto observe,free_memory:checked; do
+        promise "impossible sizes on $bed, $conf" answers_to_sizes $bed preset:$conf
+    done
+done
+# A limit refuses more, and leaves errno alone.
+errno_stays() {
+    local said
+    said=$(on_bed intel 1 preset:safe "$build/test/driver/sizes") && [ "$(grep -c 'as before$' <<<"$said")" = 10 ] || {
+        echo "$said"
+        return 1
+    }
+}
+promise "errno stays under safe on intel" errno_stays
 # Each answer is as the driver alone gives it. A handle counts with its size, a mapped address with none.
 physical_memory() { # physical_memory CONF
     local alone under pid
