@@ -221,7 +221,7 @@ static bool look_is_due(uint32_t ms) {
 }
 
 /* The caller holds the lock. */
-static void look(struct zr_block **list) {
+static void look_at_held(struct zr_block **list) {
     struct zr_block **link = &holds.first, *before = NULL;
     uint64_t begun = zr_now();
 
@@ -247,7 +247,7 @@ ZR_COLD uint64_t zr_hold_look(bool now) {
         zr_lock(&holds.lock);
     else if (!zr_lock_try(&holds.lock))
         return 0; /* another thread looks */
-    look(&list);
+    look_at_held(&list);
     zr_unlock(&holds.lock);
     return give_back(list);
 }
