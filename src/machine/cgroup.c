@@ -14,6 +14,19 @@ enum { LEVELS = 64, PATH_SIZE = 480 };
 /* What is being read, under the lock of claim.c: a thread may have a small stack. */
 static char text[4096];
 
+/* A line that does not fit is left out: of a figure that is cut nothing can be told. */
+static void read_lines(const char *path) {
+    char *end;
+
+    if (zr_read_system(path, text, sizeof text) < sizeof text - 1)
+        return;
+    end = strrchr(text, '\n');
+    if (end)
+        *end = '\0';
+    else
+        text[0] = '\0';
+}
+
 /* Where cgroup v2 is mounted: beside the controllers of v1, or by itself. */
 static const char *mount_point(void) {
     static const char *const beside = "/sys/fs/cgroup/unified";
@@ -31,7 +44,7 @@ static bool read_name(int pid, char name[ZR_CGROUP_NAME]) {
     size_t length;
 
     snprintf(path, sizeof path, "/proc/%d/cgroup", pid);
-    zr_read_system(path, text, sizeof text);
+    read_lines(path);
     line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
     line = line ? strchr(line, '/') : NULL;
     length = line ? strcspn(line, "\n") : ZR_CGROUP_NAME;
@@ -71,7 +84,7 @@ static uint64_t sum_regions(const char *folder, const char *file, uint64_t pci) 
     bool any = false;
 
     snprintf(path, sizeof path, "%s/%s", folder, file);
-    zr_read_system(path, text, sizeof text);
+    read_lines(path);
     for (const char *line = text; line; line = strchr(line, '\n')) {
         const char *region, *value;
 

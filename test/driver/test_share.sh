@@ -110,6 +110,13 @@ absent() {
 }
 promise "without the controller, outside of the namespace, and where it says nonsense, nothing is refused" \
     on_a_machine absent
+too_long() { # the line of the card is cut within its figure, after 4095 bytes
+    local line='drm/0000:03:00.0/vram0 ' folder=$ZEROUTE_ROOT/sys/fs/cgroup/a
+    mkdir -p "$folder"
+    printf '%*s\n%s8589934592\n' $((4095 - ${#line} - 4)) x "$line" >"$folder/dmem.max"
+    in_cgroup /a takes 1945 'because of the size of the card' preset:safe
+}
+promise "a limit of which only a part was read is none" on_a_machine too_long
 changed() { # the holder has 500 of 512 MiB when the limit falls
     dmem_max /a 512
     in_cgroup /a holds preset:safe 100 || return 1

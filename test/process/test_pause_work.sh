@@ -19,6 +19,7 @@ begin() {
     local spec=$1 threads=$2 mib=$3
     shift 3
     rm -f "$dir/in"
+    : >"$dir/said" # an earlier process must not be taken for this one
     mkfifo "$dir/in"
     "$Z" run --sim="$spec,hint:on" --pause on "$@" --no-summary -- "$B/test/process/pause_work" "$threads" "$mib" \
         <"$dir/in" >"$dir/said" 2>"$dir/errors" &
