@@ -108,6 +108,13 @@ private() {
 }
 promise "no page names host, user or folder, and each says what it contains" private
 
+# What a driver says on stderr is kept in memory: no more of it than is looked at.
+talks() {
+    LD_PRELOAD=$PWD/${B#"$PWD"/}/test/process/libtalker.so TALKER=$work/taken tested 0 devices:1 || return 1
+    [ "$(cat "$work/taken")" -gt 0 ] && [ "$(cat "$work/taken")" -le 65536 ] || { cat "$work/taken"; return 1; }
+}
+promise "a driver that talks without end takes no memory" talks
+
 json() {
     tested 1 devices:2,copy_loses:20 --json && python3 - "$work/page" <<'PY'
 import json, sys

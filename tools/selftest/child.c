@@ -149,6 +149,17 @@ static void take_errors(struct zr_child *c, int from, char *last, size_t size) {
     free(text);
 }
 
+/* Takes what a worker says on stderr, up to its size: what comes after that its write(2) refuses. -1, with errno. */
+static int errors_open(void) {
+    int fd = memfd_create("zeroute-selftest-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd >= 0 && (ftruncate(fd, ERRORS_MOST) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) != 0)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
 /* --- running it ------------------------------------------------------------------------------ */
 
 static void judge(struct zr_child *c, const struct zr_program *p, bool hung, const char *last) {
@@ -234,7 +245,7 @@ void zr_child_run(struct zr_child *c) {
         snprintf(c->why, sizeof c->why, "libzeroute.so is not found beside the command or in ../lib/zeroute");
         return;
     }
-    p.err = memfd_create("zeroute-selftest-worker", MFD_CLOEXEC);
+    p.err = errors_open();
     error = p.err < 0 || pipe2(out, O_CLOEXEC | O_NONBLOCK) ? errno : 0;
     if (!error) {
         /* The worker's end waits where the pipe is full. */
