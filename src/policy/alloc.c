@@ -505,7 +505,8 @@ ze_result_t zr_policy_imported(struct zr_op *op, ze_context_handle_t context,
 
     if (ZR_BELOW(op, zeMemGetAddressRange)(context, *out, &start, &size) != ZE_RESULT_SUCCESS)
         size = 0;
-    if (kind == ZR_KIND_IMPORTED && !charge_with_room(op, number, size)) {
+    if (kind == ZR_KIND_IMPORTED && zr_limit_counts_imports() &&
+        !charge_with_room(op, number, size)) {
         if (entry == ZR_E_zeMemAllocDevice)
             ZR_BELOW(op, zeMemFree)(context, *out);
         else

@@ -30,9 +30,15 @@ static uint64_t amount_of(const struct zr_amount *amount, uint64_t total) {
                                 : amount->bytes;
 }
 
+bool zr_limit_counts_imports(void) {
+    return !zr_config.limit.is_auto || zr_config.group_limit.set;
+}
+
 /* Whether this kind of memory counts against the limit of its card. */
 static bool is_charged(enum zr_kind kind) {
-    return kind == ZR_KIND_DEVICE || kind == ZR_KIND_PHYSICAL || kind == ZR_KIND_IMPORTED;
+    if (kind == ZR_KIND_IMPORTED)
+        return zr_limit_counts_imports();
+    return kind == ZR_KIND_DEVICE || kind == ZR_KIND_PHYSICAL;
 }
 
 /* A device without a number is booked, and so counted, as the first one. */
@@ -160,10 +166,10 @@ static unsigned ledgers_in_force(void) {
  * what ends is struck afterwards: whoever undoes the charge meanwhile undoes what was done.
  */
 void zr_limit_follow(struct zr_charge *charge, enum zr_kind kind, unsigned number, uint64_t bytes) {
-    unsigned wanted = ledgers_in_force(), card = counted_as(number), entered;
+    unsigned wanted = is_charged(kind) ? ledgers_in_force() : 0, card = counted_as(number), entered;
     struct zr_charge was, is;
 
-    if (!is_charged(kind) || card >= CARDS)
+    if (card >= CARDS)
         return;
     __atomic_load(charge, &was, __ATOMIC_ACQUIRE);
     do {

@@ -160,6 +160,11 @@ uint64_t zr_policy_trim(unsigned number);
 /* --- limit.c: what the process has of each device, and the setting `limit` -------------------- */
 /* The limit in bytes; UINT64_MAX if there is none. */
 uint64_t zr_limit_of(unsigned number);
+/*
+ * Whether imported memory counts. It takes nothing of a card that is not taken already, by who has
+ * exported it: so limit:auto alone never refuses it.
+ */
+bool zr_limit_counts_imports(void);
 /* Whether a card is known and as large as that. */
 bool zr_limit_fits_card(unsigned number, uint64_t bytes);
 /* Whether a setting limits what the process may take of a device. */

@@ -76,6 +76,15 @@ others() {
 }
 promise "what other processes hold is left, and the largest are named" on_a_machine others
 
+# What is imported is on the card already.
+imported() { # imported CONF CODE
+    local large=$build/test/driver/ipc_large
+    same "$(LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=$1 tools/bed/bed --on sim "$large" 1300)" "$2"
+}
+promise "an import larger than what is left of the card is not refused" on_a_machine imported preset:safe 0
+promise "against the limit of a group it counts" \
+    on_a_machine imported preset:safe,group_limit:1900MiB 0x70000003
+
 # --- the controller dmem ---------------------------------------------------------------------------------------
 nested() {
     dmem_max /a 512
