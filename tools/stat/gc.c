@@ -156,17 +156,15 @@ static void make_small(const struct zeroute_process *p) {
 /* A segment of the caller's own that is not known to live. */
 struct left {
     const struct zeroute_process *process;
-    int64_t finished; /* where some are too many; 0: just now, for all that is known */
+    int64_t ended; /* where some are too many: when, or of one that was killed when it began */
     bool large;
 };
 
-/* The longest finished first, and of those that began first the first: a parent may outlive thousands of children. */
+/* The one that ended first. Not the one that began first: a parent may outlive thousands of children. */
 static int by_end(const void *a, const void *b) {
     const struct left *x = a, *y = b;
-    if (!x->finished != !y->finished)
-        return x->finished ? -1 : 1;
-    if (x->finished != y->finished)
-        return x->finished < y->finished ? -1 : 1;
+    if (x->ended != y->ended)
+        return x->ended < y->ended ? -1 : 1;
     return (x->process > y->process) - (x->process < y->process);
 }
 
@@ -175,9 +173,11 @@ static void sort_by_end(struct left *left, size_t count) {
     int directory;
     for (size_t i = 0; i < count; i++) {
         int fd = open_dead(left[i].process, &directory, &st);
+        left[i].ended = (int64_t)left[i].process->created_ns;
         if (fd < 0)
             continue;
-        left[i].finished = finished_ns(left[i].process, &st);
+        if (finished_ns(left[i].process, &st))
+            left[i].ended = finished_ns(left[i].process, &st);
         close(fd);
         close(directory);
     }
