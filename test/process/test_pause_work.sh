@@ -92,7 +92,10 @@ assert during[3] > before[0] // 2, "most of it was given back"
 assert during[0] <= before[0] - during[3], "VRAM fell by what was given back"
 assert during[2] <= before[2] - during[3], "and so did the mirror"
 assert (during[4] >= during[3]) == (to == "host"), "contents are in host memory if they were to be"
-assert after[0] == before[0] and after[2] == before[2] and after[3:] == [0, 0], "all is as before"
+# A block that was freed while commands ran is given back once they are done, which may be after the first look.
+for n in (0, 2):
+    assert before[n] - (1 << 20) <= after[n] <= before[n], "all is as before"
+assert after[3:] == [0, 0] and after[0] == after[2], "all is as before"
 PYTHON
 }
 
