@@ -214,6 +214,7 @@ ZR_COLD void zr_cache_try_again(const void *context, zr_release *release) {
             at = &b->below;
             continue;
         }
+        zr_leaving(1); /* before another thread can see the list without it */
         __atomic_store_n(at, b->below, __ATOMIC_RELAXED);
         b->below = list;
         list = b;
@@ -225,6 +226,7 @@ ZR_COLD void zr_cache_try_again(const void *context, zr_release *release) {
 
         list = b->below;
         zr_cache_give_back(b, release);
+        zr_returned(1);
     }
 }
 

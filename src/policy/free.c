@@ -496,6 +496,7 @@ void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t cont
     zr_cache_trim(ZR_ACCOUNTS, context);
     zr_cache_await(CONTEXT_MS);
     zr_cache_try_again(context, NULL); /* what the driver has refused */
+    zr_cache_await(CONTEXT_MS);        /* or another thread tries again */
     if (zr_pausing())
         zr_pause_context_ends(context);
 }
