@@ -227,9 +227,10 @@ tests: all $(B)/demo $(B)/libbed_stay.so $(B)/libxe_standin.so $(GAP) $(SWALLOWE
 -include test/turnstile/turnstile.mk # not in what packages are built from
 
 # --- three tiers: a suite's first lines say which one it is in (test/run); T="NAMES" runs suites of any -------
+# The suites of check wait for half of their time: twice as many as there are cores run side by side.
 #: check      before a commit: unit and process suites, pages and screens; no network, under a minute
 check: tests
-	test/run --tier check
+	test/run -j $$((2 * $$(nproc))) --tier check
 #: test       before a merge: check, and what runs on Intel's driver and the SYCL runtimes; under 12 minutes
 test: tests
 	test/run $(or $(T),--tier test)

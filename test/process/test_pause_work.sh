@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Programs that work while they are paused and resumed again and again, through zeroute run, pause and resume on the
 # simulated GPU: no byte is lost, and by the kernel's own count the memory is gone in between. LONG=1: 200 pauses each.
-# Tier: check.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 B=${B:-build}
