@@ -23,6 +23,15 @@ paused() { # paused BED CARDS CONF CASE ARGS...
     status=$?
     [ $status = 0 ] || { echo "exit code $status"; tail -5 "$dir/out"; return 1; }
 }
+# A file system of 1 MiB, which the contents do not fit into.
+paused_without_room() { # BED
+    unshare -m true 2>/dev/null || { echo "no mount namespace here"; return 77; }
+    mkdir -p "$dir/full"
+    export -f paused
+    export build dir SIM
+    PAUSE_FULL=$dir/full unshare -m bash -c \
+        'mount -t tmpfs -o size=1m none "$PAUSE_FULL" && paused "$0" 1 pause:on no_room' "$1"
+}
 SIM=count:off
 for on in $beds; do
     for cards in 1 2 4; do
@@ -42,6 +51,7 @@ for on in $beds; do
     promise "a thread that submits waits, and takes signals, $on" paused $on 1 pause:on waits
     promise "a paused process exits, $on" paused $on 1 pause:on exits
     promise "a folder that is not there, and a wrong request, are refused, $on" paused $on 1 pause:on no_room
+    promise "a folder without room is refused before anything is touched, $on" paused_without_room $on
 done
 promise "without room on the card it stays paused, and comes back when there is" paused sim 1 pause:on no_way_back
 promise "with pause:off the request is refused" paused sim 1 pause:off is_off
